@@ -1,0 +1,3 @@
+from routemaster.cli.app import main
+
+main()

@@ -1,0 +1,135 @@
+"""The command line. Each command turns flags and ROUTEMASTER_* into settings and hands over.
+
+Exit codes: 0 fine, 1 failed, 2 wrong usage or settings, 3 the folder is in use.
+A part is imported when its command runs, so that `--help` answers at once.
+"""
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from routemaster import logs, settings
+from routemaster.errors import BusRunning, RoutemasterError, SettingError
+from routemaster.settings import PREFIX, Settings
+
+FAILED, WRONG_USAGE, FOLDER_IN_USE = 1, 2, 3
+EXIT_CODES = "Exit codes: 0 fine, 1 failed, 2 wrong usage or settings, 3 the folder is in use."
+
+app = typer.Typer(
+    name="routemaster",
+    help="An event bus over HTTP. Settings come from ROUTEMASTER_* or from flags; flags win.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Host = Annotated[str | None, typer.Option(help="Address to listen on. (default 127.0.0.1)")]
+Port = Annotated[
+    int | None, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes any. (default 7080)")
+]
+Slots = Annotated[
+    int | None,
+    typer.Option(min=1, max=10_000, help="Deliveries a worker has in the air at once. (default 64)"),
+]
+
+
+@app.command(epilog=EXIT_CODES)
+def up(
+    host: Host = None,
+    port: Port = None,
+    folder: Annotated[Path, typer.Option("--dir", help="Where the bus keeps all it has.")] = Path(
+        ".routemaster"
+    ),
+    web_processes: Annotated[int, typer.Option("--web", min=1, max=64, help="Web processes.")] = 1,
+    slots: Slots = None,
+    no_pipeline: Annotated[
+        bool, typer.Option("--no-pipeline", help="Archive nothing (there is no pipeline yet).")
+    ] = False,
+) -> None:
+    """Run a whole bus: store, web and worker, kept in one folder and started again when they die.
+
+    The store is an embedded Valkey, unless ROUTEMASTER_REDIS_URL names another.
+    SIGTERM or Ctrl-C stops it in order; a second Ctrl-C at once.
+
+    \b
+    Examples:
+      routemaster up
+      routemaster up --port 8080 --dir /var/lib/routemaster --web 2
+    """
+    from routemaster.cli.up import Plan
+    from routemaster.cli.up import up as bring_up
+
+    del no_pipeline
+    environ = _environ(host=host, port=port, worker_threads=slots)
+    bring_up(Plan(folder=folder, settings=_load(environ), environ=environ, web=web_processes))
+
+
+@app.command(epilog=EXIT_CODES)
+def web(
+    host: Host = None,
+    port: Port = None,
+    fd: Annotated[int | None, typer.Option(hidden=True, help="An inherited listening socket.")] = None,
+) -> None:
+    """Run one web process against ROUTEMASTER_REDIS_URL.
+
+    \b
+    Example:
+      ROUTEMASTER_REDIS_URL=redis://store:6379 ROUTEMASTER_ROOT_KEY=… routemaster web --host 0.0.0.0
+    """
+    from routemaster.web.process import run
+
+    loaded = _load(_environ(host=host, port=port))
+    raise typer.Exit(run(loaded, sockets=None if fd is None else [socket.socket(fileno=fd)]))
+
+
+@app.command(epilog=EXIT_CODES)
+def worker(
+    slots: Slots = None,
+    name: Annotated[
+        str | None, typer.Option(help="A name that is its own: started again, it resumes what it had.")
+    ] = None,
+) -> None:
+    """Run one worker process against ROUTEMASTER_REDIS_URL.
+
+    \b
+    Example:
+      ROUTEMASTER_REDIS_URL=redis://store:6379 routemaster worker --slots 200
+    """
+    from routemaster.worker.process import run
+
+    raise typer.Exit(run(_load(_environ(worker_threads=slots)), name=name))
+
+
+def main() -> None:
+    try:
+        app()
+    except RoutemasterError as error:
+        print(f"routemaster: {error}", file=sys.stderr)
+        sys.exit(_exit_code(error))
+
+
+def _exit_code(error: RoutemasterError) -> int:
+    match error:
+        case SettingError():
+            return WRONG_USAGE
+        case BusRunning():
+            return FOLDER_IN_USE
+        case _:
+            return FAILED
+
+
+def _environ(**flags: str | int | None) -> dict[str, str]:
+    given = {PREFIX + name.upper(): str(value) for name, value in flags.items() if value is not None}
+    return {**os.environ, **given}
+
+
+def _load(environ: dict[str, str]) -> Settings:
+    loaded = settings.load(environ)
+    logs.configure(loaded.log_level, loaded.log_format)
+    return loaded

@@ -1,0 +1,195 @@
+"""Events as publishers send them and as subscribers receive them.
+
+Parsing is one strict decode of the whole body; only when that fails is the body looked at again,
+slowly, to say which field of which event is wrong and what was expected. Encoding happens once,
+here: these bytes are what the store queues, the log keeps and the worker joins.
+"""
+
+import re
+from hashlib import blake2b
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
+
+from routemaster.address import environment_text
+from routemaster.errors import InvalidInput
+
+Type = Literal["create", "update", "delete", "noop"]
+TYPES: tuple[str, ...] = get_args(Type)
+MAX_URL = 1024
+MAX_TIMESTAMP_MS = 253_402_300_799_999  # the end of the year 9999
+URL = re.compile(r"(?i:https?)://[^\s/?#\x00-\x20\x7f][^\s\x00-\x20\x7f]*")
+KEY = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+class Event(msgspec.Struct, forbid_unknown_fields=True):
+    """What a publisher sends. `id` is its idempotency key; elsewhere it is called `key`."""
+
+    type: Type
+    url: str
+    timestamp: Annotated[int, msgspec.Meta(ge=0, le=MAX_TIMESTAMP_MS)] | None = None
+    data: msgspec.Raw = msgspec.Raw(b"")
+    environment: str | int | None = None
+    id: str | None = None
+
+
+class Delivered(msgspec.Struct):
+    """What a subscriber receives. `id` is the UID that we gave."""
+
+    topic: str
+    type: str
+    url: str
+    t: int
+    data: msgspec.Raw | msgspec.UnsetType
+    id: str
+    key: str | msgspec.UnsetType = msgspec.UNSET
+    traceparent: str | msgspec.UnsetType = msgspec.UNSET
+
+
+encode_delivered = msgspec.json.Encoder().encode
+_decode_one = msgspec.json.Decoder(Event).decode
+_many = msgspec.json.Decoder(list[Event])
+_lines = msgspec.json.Decoder(Event)
+_FIELDS = tuple(field.name for field in msgspec.structs.fields(Event))
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def parse_one(body: bytes, max_data: int) -> Event:
+    try:
+        event = _decode_one(body)
+        if usable(event, max_data) and (body.isascii() or body.decode()):
+            return event
+    except _UNREADABLE:
+        pass
+    field, expected = _problem(_read(body)) or _too_long(max_data)
+    raise InvalidInput(field, expected)
+
+
+def parse_many(body: bytes, max_data: int, max_events: int, *, lines: bool) -> list[Event]:
+    try:
+        events = _lines.decode_lines(body) if lines else _many.decode(body)
+        sound = body.isascii() or bool(body.decode())
+    except _UNREADABLE:
+        events, sound = [], False
+    unusable = next((index for index, event in enumerate(events) if not usable(event, max_data)), None)
+    if sound and 0 < len(events) <= max_events and unusable is None:
+        return events
+    raise _explain_many(body, max_events, lines=lines) or InvalidInput(*_too_long(max_data), index=unusable)
+
+
+def usable(event: Event, max_data: int) -> bool:
+    """Whether the values are in range; also brings `data` into the one-line form the log needs."""
+    url = event.url
+    if len(url) > MAX_URL or URL.fullmatch(url) is None:
+        return False
+    data = event.data
+    if data:
+        raw = bytes(data)
+        if raw == b"null":
+            event.data = msgspec.Raw(b"")
+        elif raw[0] != 123:
+            return False
+        elif len(raw) > max_data or b"\n" in raw or b"\r" in raw:
+            raw = msgspec.json.format(raw, indent=-1)
+            event.data = msgspec.Raw(raw)
+            if len(raw) > max_data:
+                return False
+    if event.id is not None and KEY.fullmatch(event.id) is None:
+        return False
+    return event.environment is None or environment_text(event.environment) is not None
+
+
+def fingerprint(event: Event) -> bytes:
+    """Eight bytes that tell a retried event from another one that bears the same key."""
+    head = f"{event.type}\n{event.url}\n{event.timestamp}\n{event.environment!r}\n"
+    return blake2b(head.encode() + bytes(event.data), digest_size=8).digest()
+
+
+def key_field(client: str, topic: str, key: str) -> bytes:
+    """Sixteen bytes that stand for an idempotency key, scoped to client and topic."""
+    return blake2b(f"{client}\n{topic}\n{key}".encode(), digest_size=16).digest()
+
+
+# The slow half: nothing below runs for a request that is accepted.
+
+
+def _read(body: bytes) -> Any:
+    try:
+        body.decode()
+        return msgspec.json.decode(body)
+    except UnicodeDecodeError as error:
+        raise InvalidInput("body", f"UTF-8 text (byte {error.start} is not)") from None
+    except RecursionError:
+        raise InvalidInput("body", "JSON that is nested less deeply") from None
+    except msgspec.DecodeError as error:
+        raise InvalidInput("body", f"valid JSON ({error})") from None
+
+
+def _too_long(max_data: int) -> tuple[str, str]:
+    """What is left when nothing else is wrong with an event that was refused."""
+    return "data", f"at most {max_data} bytes of JSON"
+
+
+def _explain_many(body: bytes, max_events: int, *, lines: bool) -> InvalidInput | None:
+    values: list[Any] = []
+    if lines:
+        for number, line in enumerate(body.splitlines()):
+            if line.strip():
+                try:
+                    values.append(_read(line))
+                except InvalidInput as error:
+                    return InvalidInput(error.field, error.expected, index=number)
+    else:
+        value = _read(body)
+        if not isinstance(value, list):
+            return InvalidInput("body", "an array of events")
+        values = value
+    if not values:
+        return InvalidInput("body", "at least one event")
+    if len(values) > max_events:
+        return InvalidInput("body", f"at most {max_events} events, not {len(values)}")
+    for index, value in enumerate(values):
+        if problem := _problem(value):
+            return InvalidInput(*problem, index=index)
+    return None
+
+
+def _problem(value: Any) -> tuple[str, str] | None:
+    """The first thing wrong with one decoded event: its field and what was expected."""
+    if not isinstance(value, dict):
+        return "body", "a JSON object"
+    for name in value:
+        if name not in _FIELDS:
+            return str(name), f"no such field; the fields are {', '.join(_FIELDS)}"
+    for name in ("type", "url"):
+        if name not in value:
+            return name, "to be present"
+    given: dict[str, Any] = {name: item for name, item in value.items() if item is not None}
+    for name, (fits, expected) in _RULES.items():
+        if (name in given or name in ("type", "url")) and not fits(given.get(name)):
+            return name, expected
+    return None
+
+
+def _is_text(pattern: re.Pattern[str]) -> Any:
+    return lambda value: isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+_RULES: dict[str, tuple[Any, str]] = {
+    "type": (lambda value: value in TYPES, f"one of {', '.join(TYPES)}"),
+    "url": (
+        lambda value: isinstance(value, str) and len(value) <= MAX_URL and URL.fullmatch(value) is not None,
+        f"an http or https URL of at most {MAX_URL} characters",
+    ),
+    "timestamp": (
+        lambda value: type(value) is int and 0 <= value <= MAX_TIMESTAMP_MS,
+        "milliseconds since the epoch, a whole number",
+    ),
+    "data": (lambda value: isinstance(value, dict), "a JSON object"),
+    "environment": (
+        lambda value: type(value) in (str, int) and environment_text(value) is not None,
+        "a whole number, or 1 to 64 letters, digits or any of _ . -",
+    ),
+    "id": (_is_text(KEY), "1 to 64 letters, digits or any of _ . : -"),
+}

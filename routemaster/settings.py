@@ -1,0 +1,221 @@
+"""All settings of a process, read once from ROUTEMASTER_* and checked before anything starts.
+
+The parts of the system receive plain values from here; nothing else reads the environment.
+A value that cannot be used stops the start with an error that names the variable, the value and
+what was expected. Secrets may come from a file (ROUTEMASTER_ROOT_KEY_FILE) so that they need not
+stand in a process's environment.
+"""
+
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from routemaster.errors import SettingError
+
+PREFIX = "ROUTEMASTER_"
+TOKEN = re.compile(r"[A-Za-z0-9_-]{8,64}")
+STORE_SCHEMES = ("redis", "rediss", "unix")
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_Value = TypeVar("_Value")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    # store
+    redis_url: str = "redis://127.0.0.1:6379"
+    redis_prefix: str = "rm:"
+    redis_replicas: int = 0
+    redis_max_mem: int = 0
+    redis_min_free: int = 64 * 2**20
+    log_max_bytes: int = 1 * 2**30
+    log_max_age_ms: int = 3_600_000
+    deliveries_max_bytes: int = 128 * 2**20
+    # web
+    host: str = "127.0.0.1"
+    port: int = 7080
+    root_key: str | None = None
+    max_topic_name: int = 32
+    max_event_data: int = 4096
+    max_body_bytes: int = 8 * 2**20
+    max_header_bytes: int = 32 * 2**10
+    request_timeout_ms: int = 10_000
+    max_pending_bytes: int = 64 * 2**20
+    idempotency_window_s: int = 600
+    idempotency_max_ids: int = 1_000_000
+    # callbacks
+    allow_private_callbacks: tuple[Network, ...] = ()
+    # worker
+    worker_threads: int = 64
+    connect_timeout_ms: int = 2_000
+    delivery_timeout_ms: int = 20_000
+    lease_ms: int = 30_000
+    min_backoff_ms: int = 500
+    max_backoff_ms: int = 300_000
+    # everything
+    log_level: str = "warning"
+    log_format: str = "json"
+
+
+def load(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read every ROUTEMASTER_* variable, or raise SettingError for the first that is unusable."""
+    env = os.environ if environ is None else environ
+    values: dict[str, object] = {}
+    for field, parse in _PARSERS.items():
+        name = PREFIX + field.upper()
+        text = env.get(name)
+        if text is not None and text != "":
+            values[field] = parse(name, text.strip())
+    key_file = env.get(PREFIX + "ROOT_KEY_FILE")
+    if key_file and "root_key" not in values:
+        values["root_key"] = _root_key(PREFIX + "ROOT_KEY_FILE", _read_secret(key_file))
+    settings = Settings(**values)  # type: ignore[arg-type]
+    _check_together(settings)
+    return settings
+
+
+def _check_together(settings: Settings) -> None:
+    if settings.delivery_timeout_ms + 1_000 > settings.lease_ms:
+        raise SettingError(
+            PREFIX + "LEASE_MS",
+            str(settings.lease_ms),
+            f"at least 1000 ms more than {PREFIX}DELIVERY_TIMEOUT_MS ({settings.delivery_timeout_ms}):"
+            " a lane must not be taken back while its delivery may still be answered",
+        )
+    if settings.min_backoff_ms > settings.max_backoff_ms:
+        raise SettingError(
+            PREFIX + "MIN_BACKOFF_MS",
+            str(settings.min_backoff_ms),
+            f"at most {PREFIX}MAX_BACKOFF_MS ({settings.max_backoff_ms})",
+        )
+
+
+def _read_secret(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(PREFIX + "ROOT_KEY_FILE", path, f"a readable text file ({error})") from None
+
+
+def _whole(least: int, most: int, unit: str = "") -> Callable[[str, str], int]:
+    expected = f"a whole number from {least} to {most}{unit}"
+
+    def parse(name: str, text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,18}", text) or not least <= int(text) <= most:
+            raise SettingError(name, text, expected)
+        return int(text)
+
+    return parse
+
+
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "kb": 2**10, "mb": 2**20, "gb": 2**30}
+
+
+def _size(least: int, most: int) -> Callable[[str, str], int]:
+    expected = f"a size from {least} to {most} bytes, such as 512m or 2g"
+
+    def parse(name: str, text: str) -> int:
+        match = re.fullmatch(r"([0-9]{1,15})\s*([kmg]?b?)", text.lower())
+        if not match or match[2] not in _UNITS:
+            raise SettingError(name, text, expected)
+        size = int(match[1]) * _UNITS[match[2]]
+        if not least <= size <= most:
+            raise SettingError(name, text, expected)
+        return size
+
+    return parse
+
+
+def _one_of(*choices: str) -> Callable[[str, str], str]:
+    def parse(name: str, text: str) -> str:
+        if text.lower() not in choices:
+            raise SettingError(name, text, " or ".join(choices))
+        return text.lower()
+
+    return parse
+
+
+def _store_url(name: str, text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        parts, port = None, None
+    if parts is None or parts.scheme not in STORE_SCHEMES or (parts.scheme != "unix" and not parts.hostname):
+        # The URL may hold a password: show only its scheme.
+        raise SettingError(
+            name,
+            text.split("://", 1)[0] + "://…" if "://" in text else "…",
+            "redis://host:port/db, rediss://host:port/db or unix:///path/to/socket",
+        )
+    del port
+    return text
+
+
+def _prefix(name: str, text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.:{}-]{1,32}", text):
+        raise SettingError(name, text, "1 to 32 letters, digits or any of _ . : { } -")
+    return text
+
+
+def _host(name: str, text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,253}", text):
+        raise SettingError(name, text, "a host name or address to listen on")
+    return text
+
+
+def _root_key(name: str, text: str) -> str:
+    if not TOKEN.fullmatch(text):
+        raise SettingError(name, "…", "8 to 64 letters, digits, _ or - (the value itself is not shown)")
+    return text
+
+
+def _networks(name: str, text: str) -> tuple[Network, ...]:
+    if text.lower() in ("0", "false", "no", "off"):
+        return ()
+    if text.lower() in ("1", "true", "yes", "on"):
+        return (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
+    networks: list[Network] = []
+    for part in text.split(","):
+        try:
+            networks.append(ipaddress.ip_network(part.strip()))
+        except ValueError:
+            raise SettingError(name, text, "1, 0, or networks such as 127.0.0.0/8,10.0.0.0/8") from None
+    return tuple(networks)
+
+
+_PARSERS: dict[str, Callable[[str, str], object]] = {
+    "redis_url": _store_url,
+    "redis_prefix": _prefix,
+    "redis_replicas": _whole(0, 16),
+    "redis_max_mem": _size(0, 2**50),
+    "redis_min_free": _size(2**20, 2**50),
+    "log_max_bytes": _size(2**20, 2**50),
+    "log_max_age_ms": _whole(60_000, 31_536_000_000, " ms"),
+    "deliveries_max_bytes": _size(2**20, 2**50),
+    "host": _host,
+    "port": _whole(0, 65_535),
+    "root_key": _root_key,
+    "max_topic_name": _whole(1, 64),
+    "max_event_data": _whole(2, 2**20, " bytes"),
+    "max_body_bytes": _size(1_024, 2**30),
+    "max_header_bytes": _size(1_024, 2**20),
+    "request_timeout_ms": _whole(100, 600_000, " ms"),
+    "max_pending_bytes": _size(2**20, 2**40),
+    "idempotency_window_s": _whole(1, 86_400, " s"),
+    "idempotency_max_ids": _whole(1_000, 100_000_000),
+    "allow_private_callbacks": _networks,
+    "worker_threads": _whole(1, 10_000),
+    "connect_timeout_ms": _whole(10, 60_000, " ms"),
+    "delivery_timeout_ms": _whole(10, 600_000, " ms"),
+    "lease_ms": _whole(1_100, 3_600_000, " ms"),
+    "min_backoff_ms": _whole(1, 3_600_000, " ms"),
+    "max_backoff_ms": _whole(1, 86_400_000, " ms"),
+    "log_level": _one_of("debug", "info", "warning", "error"),
+    "log_format": _one_of("json", "text"),
+}

@@ -1,0 +1,1 @@
+"""All that talks to Valkey: one file per concept, its Lua beside it."""

@@ -1,0 +1,101 @@
+--@ use jobs
+-- Batches and lanes.
+--   batch:<bid>              list  lane, created at, attempts, generation, sequence ('' until it is
+--                                  sealed), then the events, each behind its log seq (8 bytes)
+--   batches:current:<lane>   set   the batch that takes new events
+--   batches:ready:<lane>     list  sealed batches, oldest first; the head stays until it is settled
+--   batches:replay:<lane>    list  the same for replayed ones, served when nothing is ready
+--   lane:<lane>              hash  fence, batch, slot, lease, source: the batch in the air;
+--                                  settled: the last fence that was settled; sequence: the last given;
+--                                  not_before, why: it rests until then; held: only what is replayed
+--                                  is served; waiting: for an older set to empty
+--   draining:<subscriber>    hash  set -> batches left in it, for sets that a newer one waits for
+-- A lane is named <subscriber>#<incarnation>.<set>.<n>.
+local HEADER = 5
+local MAIN = 'main'
+
+local function subscriber_of(lane) return string.match(lane, '^(.*)#') end
+local function incarnation_of(lane) return string.match(lane, '#([^.]*)%.') end
+local function set_of(lane) return string.match(lane, '%.(%d+)%.%d+$') end
+
+local function lanes_of(subscriber, incarnation, set, parallelism)
+  local lanes = {}
+  for n = 0, tonumber(parallelism) - 1 do
+    lanes[#lanes + 1] = subscriber .. '#' .. incarnation .. '.' .. set .. '.' .. n
+  end
+  return lanes
+end
+
+local function seal(lane, bid)
+  redis.call('SREM', ns .. 'batches:current:' .. lane, bid)
+  redis.call('LSET', ns .. 'batch:' .. bid, 4, redis.call('HINCRBY', ns .. 'lane:' .. lane, 'sequence', 1))
+  redis.call('RPUSH', ns .. 'batches:ready:' .. lane, bid)
+end
+
+-- When the lane next has something to send: a time, or nil for never. `rest` is its not_before.
+local function due_at(lane, timeout, max, held, rest)
+  local at
+  if held then
+    at = redis.call('LLEN', ns .. 'batches:replay:' .. lane) > 0 and now or nil
+  elseif redis.call('LLEN', ns .. 'batches:ready:' .. lane) > 0 then
+    at = now
+  else
+    local current = redis.call('SRANDMEMBER', ns .. 'batches:current:' .. lane)
+    if current then
+      at = redis.call('LINDEX', ns .. 'batch:' .. current, 1) + timeout
+      if redis.call('LLEN', ns .. 'batch:' .. current) - HEADER >= max then at = now end
+    end
+    if (not at or at > now) and redis.call('LLEN', ns .. 'batches:replay:' .. lane) > 0 then at = now end
+  end
+  if at and rest > at then return rest end
+  return at
+end
+
+-- File a lane's job, which is in the index, for when the lane is next due; or retire it.
+local function refile(job, lane, timeout, max, held, rest)
+  local at = due_at(lane, timeout, max, held, rest)
+  if at then file_job(MAIN, job, at) else retire_job(MAIN, job) end
+end
+
+-- The older set is empty: the lanes that waited for it start.
+local function release_set(subscriber, set)
+  local s = redis.call('HMGET', ns .. 'subscriber:' .. subscriber,
+    'incarnation', 'set', 'parallelism', 'timeout', 'max_events')
+  if not s[1] then return end
+  local parallelism = s[3]
+  if set ~= s[2] then parallelism = redis.call('HGET', ns .. 'draining:' .. subscriber, set .. ':lanes') end
+  for _, lane in ipairs(lanes_of(subscriber, s[1], set, parallelism)) do
+    redis.call('HDEL', ns .. 'lane:' .. lane, 'waiting')
+    local at = due_at(lane, tonumber(s[4]), tonumber(s[5]), false, 0)
+    if at then enqueue(MAIN, deliver_job(lane), at) end
+  end
+end
+
+-- A batch of a set that a newer one waits for is gone, whatever took it.
+local function drain(lane)
+  local subscriber, set = subscriber_of(lane), set_of(lane)
+  local key = ns .. 'draining:' .. subscriber
+  if redis.call('HINCRBY', key, set, -1) > 0 then return end
+  local lanes = redis.call('HGET', key, set .. ':lanes')
+  for _, old in ipairs(lanes_of(subscriber, incarnation_of(lane), set, lanes)) do
+    redis.call('DEL', ns .. 'lane:' .. old)
+  end
+  redis.call('HDEL', key, set, set .. ':lanes')
+  local next_set = redis.call('HGET', ns .. 'subscriber:' .. subscriber, 'set')
+  for _, field in ipairs(redis.call('HKEYS', key)) do
+    if tonumber(field) and tonumber(field) < tonumber(next_set) then next_set = field end
+  end
+  release_set(subscriber, next_set)
+end
+
+-- Delete a batch and what counts it; the caller has taken it out of its list. Returns its events.
+local function forget_batch(lane, bid)
+  local subscriber = subscriber_of(lane)
+  local events = redis.call('LLEN', ns .. 'batch:' .. bid) - HEADER
+  redis.call('DEL', ns .. 'batch:' .. bid)
+  redis.call('ZREM', ns .. 'batches:index', bid)
+  redis.call('HINCRBY', ns .. 'batches:gauges:event', subscriber, -events)
+  redis.call('HINCRBY', ns .. 'batches:gauges:batch', subscriber, -1)
+  if redis.call('HEXISTS', ns .. 'draining:' .. subscriber, set_of(lane)) == 1 then drain(lane) end
+  return events
+end

@@ -1,0 +1,123 @@
+--@ use batches
+-- Taking a job for a slot: what acquire, ack and nack end with.
+--   jobs:pending:<q>:<slot>  list  the one job that the slot works on
+--   jobs:pending:index:<q>   set   slots that may have one; cleaned by scrub
+-- What is taken is answered as {slot, name, …}: for a delivery the lane, batch, attempt, generation,
+-- sequence, source, created at, callback, uuid, timeout, health points, and the events.
+local STALE_JOBS = 100
+
+local function pending_key(q, slot) return ns .. 'jobs:pending:' .. q .. ':' .. slot end
+
+local function hand_over(q, job, slot)
+  redis.call('RPUSH', pending_key(q, slot), job)
+  redis.call('SADD', ns .. 'jobs:pending:index:' .. q, slot)
+end
+
+local function show_batch(slot, lane, bid, source, subscriber, events)
+  local batch = redis.call('LRANGE', ns .. 'batch:' .. bid, 0, HEADER - 1)
+  return {slot, 'deliver', lane, bid, batch[3], batch[4], batch[5], source, batch[2],
+    subscriber.callback, subscriber.uuid, subscriber.timeout, subscriber.health,
+    redis.call('LRANGE', ns .. 'batch:' .. bid, HEADER, -1)}
+end
+
+local function read_subscriber(id)
+  local s = redis.call('HMGET', ns .. 'subscriber:' .. id,
+    'incarnation', 'timeout', 'max_events', 'paused', 'callback', 'uuid', 'health_points')
+  if not s[1] then return nil end
+  return {incarnation = s[1], timeout = s[2], max = tonumber(s[3]), paused = s[4] == '1',
+    callback = s[5], uuid = s[6], health = s[7]}
+end
+
+-- The batch that is next in the lane, sealed; or nil.
+local function next_batch(lane, subscriber, held)
+  if not held then
+    local bid = redis.call('LINDEX', ns .. 'batches:ready:' .. lane, 0)
+    if bid then return bid, 'ready' end
+    local current = redis.call('SRANDMEMBER', ns .. 'batches:current:' .. lane)
+    if current then
+      local key = ns .. 'batch:' .. current
+      if redis.call('LINDEX', key, 1) + subscriber.timeout <= now
+        or redis.call('LLEN', key) - HEADER >= subscriber.max then
+        seal(lane, current)
+        return current, 'ready'
+      end
+    end
+  end
+  local bid = redis.call('LINDEX', ns .. 'batches:replay:' .. lane, 0)
+  if bid then return bid, 'replay' end
+end
+
+-- Start a delivery for this lane's job, or put the job where it belongs and answer nil.
+local function start_delivery(job, lane, slot, fence, lease)
+  local id = subscriber_of(lane)
+  local subscriber = read_subscriber(id)
+  local l = redis.call('HMGET', ns .. 'lane:' .. lane, 'waiting', 'not_before', 'held')
+  if not subscriber or subscriber.incarnation ~= incarnation_of(lane) or subscriber.paused or l[1] then
+    retire_job(MAIN, job)
+    return nil
+  end
+  local rest = tonumber(l[2] or 0)
+  if rest > now then
+    file_job(MAIN, job, rest)
+    return nil
+  end
+  local bid, source = next_batch(lane, subscriber, l[3])
+  if not bid then
+    refile(job, lane, tonumber(subscriber.timeout), subscriber.max, l[3], 0)
+    return nil
+  end
+  local key = ns .. 'batch:' .. bid
+  redis.call('LSET', key, 2, redis.call('LINDEX', key, 2) + 1)
+  redis.call('HSET', ns .. 'lane:' .. lane,
+    'fence', fence, 'batch', bid, 'slot', slot, 'lease', now + lease, 'source', source)
+  redis.call('HSET', ns .. 'subscriber:' .. id, 'last_attempted_at', now)
+  hand_over(MAIN, job, slot)
+  return show_batch(slot, lane, bid, source, subscriber)
+end
+
+local function take(q, slot, fence, lease)
+  for _ = 1, STALE_JOBS do
+    local job = redis.call('LPOP', ns .. 'jobs:instant:' .. q)
+    if not job then return nil end
+    local name, args = unpack(cmsgpack.unpack(job))
+    if name == 'deliver' then
+      local taken = start_delivery(job, args[1], slot, fence, lease)
+      if taken then return taken end
+    else
+      hand_over(q, job, slot)
+      return {slot, name}
+    end
+  end
+  wake(q, 0)
+  return nil
+end
+
+-- What the slot holds already, if that was taken with this same fence: the answer was lost.
+-- A job taken with another fence (the slot's process was started anew) goes back to the head.
+local function take_again(q, slot, fence, lease)
+  local key = pending_key(q, slot)
+  local job = redis.call('LINDEX', key, 0)
+  if job then
+    local name, args = unpack(cmsgpack.unpack(job))
+    if name == 'deliver' then
+      local l = redis.call('HMGET', ns .. 'lane:' .. args[1], 'fence', 'batch', 'source', 'slot')
+      local subscriber = read_subscriber(subscriber_of(args[1]))
+      if subscriber and l[1] == fence and l[4] == slot then
+        return show_batch(slot, args[1], l[2], l[3], subscriber)
+      end
+      if l[4] == slot then
+        redis.call('HDEL', ns .. 'lane:' .. args[1], 'fence', 'batch', 'slot', 'lease', 'source')
+      end
+    end
+    redis.call('DEL', key)
+    redis.call('LPUSH', ns .. 'jobs:instant:' .. q, job)
+  end
+  return take(q, slot, fence, lease)
+end
+
+-- In how many milliseconds the next scheduled job is due; -1 when there is none.
+local function next_look(q)
+  if redis.call('LLEN', ns .. 'jobs:instant:' .. q) > 0 then return 0 end
+  local first = redis.call('ZRANGE', ns .. 'jobs:scheduled:' .. q, 0, 0, 'WITHSCORES')
+  return first[2] and math.max(0, first[2] - now) or -1
+end

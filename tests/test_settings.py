@@ -1,0 +1,79 @@
+from pathlib import Path
+
+import pytest
+
+from routemaster.errors import SettingError
+from routemaster.settings import Settings, load
+
+
+def test_an_empty_environment_gives_the_defaults():
+    assert load({}) == Settings()
+
+
+def test_an_empty_variable_counts_as_unset():
+    assert load({"ROUTEMASTER_PORT": ""}) == Settings()
+
+
+def test_values_are_read_in_their_units():
+    settings = load(
+        {
+            "ROUTEMASTER_PORT": "0",
+            "ROUTEMASTER_REDIS_MAX_MEM": "2g",
+            "ROUTEMASTER_LOG_MAX_BYTES": "512 MB",
+            "ROUTEMASTER_ALLOW_PRIVATE_CALLBACKS": "127.0.0.0/8, ::1/128",
+            "ROUTEMASTER_LOG_FORMAT": "TEXT",
+        }
+    )
+    assert settings.port == 0
+    assert settings.redis_max_mem == 2 * 2**30
+    assert settings.log_max_bytes == 512 * 2**20
+    assert [str(network) for network in settings.allow_private_callbacks] == ["127.0.0.0/8", "::1/128"]
+    assert settings.log_format == "text"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PORT", "http"),
+        ("PORT", "65536"),
+        ("PORT", "-1"),
+        ("WORKER_THREADS", "0"),
+        ("REDIS_URL", "http://store"),
+        ("REDIS_PREFIX", "with space"),
+        ("REDIS_MAX_MEM", "2 apples"),
+        ("HOST", "a b"),
+        ("LOG_LEVEL", "loud"),
+        ("ALLOW_PRIVATE_CALLBACKS", "10.0.0.1/8"),
+        ("MIN_BACKOFF_MS", "0"),
+    ],
+)
+def test_an_unusable_value_is_named_with_what_was_expected(name: str, value: str):
+    with pytest.raises(SettingError) as caught:
+        load({f"ROUTEMASTER_{name}": value})
+    assert caught.value.name == f"ROUTEMASTER_{name}"
+    assert "expected" in str(caught.value)
+
+
+def test_a_lease_must_cover_the_longest_send():
+    with pytest.raises(SettingError, match="ROUTEMASTER_LEASE_MS"):
+        load({"ROUTEMASTER_DELIVERY_TIMEOUT_MS": "20000", "ROUTEMASTER_LEASE_MS": "20000"})
+
+
+def test_backoff_bounds_must_be_in_order():
+    with pytest.raises(SettingError, match="ROUTEMASTER_MIN_BACKOFF_MS"):
+        load({"ROUTEMASTER_MIN_BACKOFF_MS": "2000", "ROUTEMASTER_MAX_BACKOFF_MS": "1000"})
+
+
+def test_secrets_are_not_shown_in_errors():
+    for name, value in (("ROOT_KEY", "hunter2 hunter2"), ("REDIS_URL", "http://user:hunter2@store")):
+        with pytest.raises(SettingError) as caught:
+            load({f"ROUTEMASTER_{name}": value})
+        assert "hunter2" not in str(caught.value)
+
+
+def test_the_root_key_may_come_from_a_file(tmp_path: Path):
+    key = tmp_path / "root.key"
+    key.write_text("root--0123456789\n")
+    assert load({"ROUTEMASTER_ROOT_KEY_FILE": str(key)}).root_key == "root--0123456789"
+    with pytest.raises(SettingError, match="ROUTEMASTER_ROOT_KEY_FILE"):
+        load({"ROUTEMASTER_ROOT_KEY_FILE": str(tmp_path / "missing")})
