@@ -146,7 +146,9 @@ async def connect(url: str, on_push: Callable[[list[Any]], None] | None = None) 
                 connection.abort()
                 raise
     except (OSError, TimeoutError) as error:
-        raise StoreAway(f"the store at {shown(url)} cannot be reached ({error or type(error).__name__})") from None
+        raise StoreAway(
+            f"the store at {shown(url)} cannot be reached ({error or type(error).__name__})"
+        ) from None
     return connection
 
 

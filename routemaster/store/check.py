@@ -1,0 +1,34 @@
+"""Whether the store is one that we can run on: asked once, when a process starts."""
+
+from routemaster.errors import StoreUnfit
+from routemaster.store.link import Link
+
+LAYOUT = 1
+VALKEY_FLOOR = (8, 0)
+REDIS_FLOOR = (7, 2)
+
+
+async def check(link: Link, namespace: str) -> None:
+    """Raise StoreUnfit for a version, policy or layout that would lose or misread events."""
+    info = fields_of(await link.call("INFO", "server"))
+    name = "valkey" if "valkey_version" in info else "redis"
+    version = info.get(f"{name}_version", "0")
+    floor = VALKEY_FLOOR if name == "valkey" else REDIS_FLOOR
+    if tuple(int(part) for part in version.split(".")[:2]) < floor:
+        least = ".".join(map(str, floor))
+        raise StoreUnfit(f"the store is {name} {version}; at least {least} is needed: upgrade it")
+    memory = fields_of(await link.call("INFO", "memory"))
+    policy = memory.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        raise StoreUnfit(
+            f"the store's maxmemory-policy is {policy}, which throws events away: set it to noeviction"
+        )
+    await link.call("SET", f"{namespace}layout", LAYOUT, "NX")
+    layout = int(await link.call("GET", f"{namespace}layout"))
+    if layout > LAYOUT:
+        raise StoreUnfit(f"the store has layout {layout}, this version knows {LAYOUT}: upgrade Routemaster")
+
+
+def fields_of(text: bytes) -> dict[str, str]:
+    lines = (line.split(":", 1) for line in text.decode().splitlines() if ":" in line)
+    return {name: value for name, value in lines}

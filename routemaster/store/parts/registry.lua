@@ -1,0 +1,17 @@
+--@ use clock
+-- The registry: who there is and what they subscribe to.
+--   clients            hash  client -> JSON {name, role, created_at, tokens: [digest, …]}
+--   tokens             hash  digest of a token -> client
+--   topics             set;  topic:<name>          hash  publisher, counter, last_event
+--   subscribers        set;  subscriber:<id>       hash  client, callback, uuid, timeout, max_events,
+--                            health_points, last_attempted_at, incarnation, set, parallelism, paused
+--   topics:<id>, subscribers:<topic>  sets: the two directions of a subscription
+--   epoch              string  new with every change: what a routing snapshot is compared by
+--   registry:changes   list    newest first: msgpack [epoch it led to, kind, name]
+local CHANGES = 1000
+
+local function changed(epoch, kind, name)
+  redis.call('SET', ns .. 'epoch', epoch)
+  redis.call('LPUSH', ns .. 'registry:changes', cmsgpack.pack({epoch, kind, name}))
+  redis.call('LTRIM', ns .. 'registry:changes', 0, CHANGES - 1)
+end

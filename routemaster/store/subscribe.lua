@@ -1,0 +1,95 @@
+#!lua
+-- Make a subscription, or change one that is there: its list of topics is replaced, its lanes and
+-- what is queued in them stay. An unknown topic is created unclaimed. A change of parallelism seals
+-- what is current and sends new events to a new set of lanes, which starts when the old one is empty.
+-- A call that changes nothing keeps the epoch.
+-- KEYS  1 namespace
+-- ARGV  1 new epoch, 2 subscriber, 3 client, 4 incarnation if it is new, 5 parallelism,
+--       6 fields (msgpack [name, value, …] without those above), then the topics
+-- Returns 1 when something changed, else 0.  Cost: O(topics + lanes).
+--@ use batches
+--@ use registry
+local epoch, id, client, incarnation, parallelism = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local fields = cmsgpack.unpack(ARGV[6])
+local key = ns .. 'subscriber:' .. id
+local dirty = false
+
+local function set_field(name, value)
+  if redis.call('HGET', key, name) ~= tostring(value) then
+    redis.call('HSET', key, name, value)
+    dirty = true
+  end
+end
+
+-- Seal what is current in the set, and make the new set wait if anything is left in the old one.
+local function change_set(old_set, old_parallelism)
+  local left = 0
+  for _, lane in ipairs(lanes_of(id, incarnation, old_set, old_parallelism)) do
+    local current = redis.call('SRANDMEMBER', ns .. 'batches:current:' .. lane)
+    if current then
+      seal(lane, current)
+      local l = redis.call('HMGET', ns .. 'lane:' .. lane, 'waiting', 'not_before')
+      if not l[1] then
+        enqueue(MAIN, deliver_job(lane), math.max(now, tonumber(l[2] or 0)))
+        if tonumber(l[2] or 0) <= now then hasten(MAIN, deliver_job(lane)) end
+      end
+    end
+    left = left + redis.call('LLEN', ns .. 'batches:ready:' .. lane)
+      + redis.call('LLEN', ns .. 'batches:replay:' .. lane)
+  end
+  local new_set = tostring(old_set + 1)
+  if left > 0 then
+    redis.call('HSET', ns .. 'draining:' .. id, old_set, left, old_set .. ':lanes', old_parallelism)
+  else
+    for _, lane in ipairs(lanes_of(id, incarnation, old_set, old_parallelism)) do
+      redis.call('DEL', ns .. 'lane:' .. lane)
+    end
+  end
+  if redis.call('EXISTS', ns .. 'draining:' .. id) == 1 then
+    for _, lane in ipairs(lanes_of(id, incarnation, new_set, parallelism)) do
+      redis.call('HSET', ns .. 'lane:' .. lane, 'waiting', 1)
+    end
+  end
+  redis.call('HSET', key, 'set', new_set, 'parallelism', parallelism)
+  dirty = true
+end
+
+local known = redis.call('HMGET', key, 'incarnation', 'set', 'parallelism')
+if known[1] then
+  incarnation = known[1]
+  if known[3] ~= parallelism then change_set(known[2], known[3]) end
+else
+  redis.call('HSET', key, 'client', client, 'incarnation', incarnation, 'set', 1,
+    'parallelism', parallelism, 'health_points', 100)
+  redis.call('SADD', ns .. 'subscribers', id)
+  dirty = true
+end
+for i = 1, #fields, 2 do set_field(fields[i], fields[i + 1]) end
+
+local wanted = {}
+for i = 7, #ARGV do wanted[ARGV[i]] = true end
+for _, topic in ipairs(redis.call('SMEMBERS', ns .. 'topics:' .. id)) do
+  if not wanted[topic] then
+    redis.call('SREM', ns .. 'topics:' .. id, topic)
+    redis.call('SREM', ns .. 'subscribers:' .. topic, id)
+    dirty = true
+  end
+end
+for topic in pairs(wanted) do
+  if redis.call('SADD', ns .. 'topics', topic) == 1 then
+    redis.call('HSETNX', ns .. 'topic:' .. topic, 'counter', 0)
+    changed(epoch, 'topic', topic)
+  end
+  if redis.call('SADD', ns .. 'topics:' .. id, topic) == 1 then
+    redis.call('SADD', ns .. 'subscribers:' .. topic, id)
+    dirty = true
+  end
+end
+if dirty then
+  changed(epoch, 'subscriber', id)
+  -- A shorter timeout or a smaller batch may make what is current due: look again.
+  local set = redis.call('HGET', key, 'set')
+  for _, lane in ipairs(lanes_of(id, incarnation, set, parallelism)) do hasten(MAIN, deliver_job(lane)) end
+end
+wake_workers()
+return dirty and 1 or 0

@@ -1,0 +1,55 @@
+"""Upkeep: the auxiliary jobs' side of the store. Each step is bounded; callers go on until done."""
+
+from routemaster.store.check import fields_of
+from routemaster.store.link import Link
+from routemaster.store.script import Script
+
+_TICK = Script("tick")
+_FINISH = Script("finish")
+_PURGE = Script("purge")
+_TRIM = Script("trim")
+_DROP = Script("drop")
+STEP = 500
+DROP_RECORDS = 100_000
+
+
+class Upkeep:
+    def __init__(self, link: Link, namespace: str) -> None:
+        self._link = link
+        self._namespace = namespace
+
+    async def tick(self, *names: str) -> None:
+        await self._link.run(_TICK, self._namespace, *names)
+
+    async def finish(self, slot: str, retry_ms: int | None = None) -> None:
+        await self._link.run(_FINISH, self._namespace, slot, "" if retry_ms is None else retry_ms)
+
+    async def busy_slots(self, queue: str) -> int:
+        return int(await self._link.call("SCARD", f"{self._namespace}jobs:pending:index:{queue}"))
+
+    async def purge(self) -> bool:
+        """Delete some batches of ended subscriptions; whether there are more."""
+        return bool(await self._link.run(_PURGE, self._namespace, STEP))
+
+    async def trim(self, log: str, max_age_ms: int, max_bytes: int) -> int:
+        return int(await self._link.run(_TRIM, self._namespace, log, max_age_ms, max_bytes, 16))
+
+    async def drop(self) -> tuple[int, int]:
+        """Drop some of the oldest batches: how many, and how many events were in them."""
+        batches, events = await self._link.run(_DROP, self._namespace, STEP, DROP_RECORDS)
+        return int(batches), int(events)
+
+    async def free_bytes(self, max_mem: int) -> int | None:
+        """Memory that the store may still use; None when nothing limits it."""
+        memory = fields_of(await self._link.call("INFO", "memory"))
+        limit = max_mem or int(memory.get("maxmemory", "0"))
+        return limit - int(memory["used_memory"]) if limit else None
+
+    async def forget_workers(self, silence_ms: int) -> None:
+        """Take workers that have been silent for long out of the list."""
+        now = await self._link.call("TIME")
+        before = int(now[0]) * 1000 - silence_ms
+        known = await self._link.call("HGETALL", f"{self._namespace}workers")
+        gone = [name for name, seen in zip(known[::2], known[1::2], strict=True) if int(seen) < before]
+        if gone:
+            await self._link.call("HDEL", f"{self._namespace}workers", *gone)

@@ -1,0 +1,70 @@
+"""Who is asking: credentials against the snapshot, and keeping the snapshot fresh.
+
+A refusal is never given from a snapshot that might be old: the epoch is compared first, one
+look for all who wait. The root key is known to the process alone and is not in the store.
+"""
+
+import asyncio
+import base64
+import binascii
+import hmac
+
+from routemaster.store.registry import Client, Registry
+from routemaster.web.snapshot import MEMO_LIMIT, Snapshot, digest_of
+
+ROOT = Client("root", "root", "root", ())
+
+
+class Access:
+    def __init__(self, registry: Registry, root_key: str | None) -> None:
+        self.registry = registry
+        self.snapshot = Snapshot(b"", {}, {}, {})
+        self._root = root_key.encode() if root_key else None
+        self._refresh: asyncio.Task[None] | None = None
+
+    async def refresh(self) -> None:
+        """Make the snapshot as new as the store; those who ask at one moment share the look."""
+        if self._refresh is None or self._refresh.done():
+            self._refresh = asyncio.create_task(self._load())
+        await asyncio.shield(self._refresh)
+
+    async def _load(self) -> None:
+        if await self.registry.epoch() == self.snapshot.epoch:
+            return
+        self.snapshot = self.snapshot.changed(await self.registry.read(self.snapshot.epoch))
+
+    def who(self, header: bytes | None) -> tuple[Client, str] | None:
+        """The client of an Authorization header and the digest of its token, by the snapshot."""
+        if header is None:
+            return None
+        snapshot = self.snapshot
+        known = snapshot.credentials.get(header)
+        if known is None:
+            known = self._look_up(snapshot, header)
+            if known is not None and len(snapshot.credentials) < MEMO_LIMIT:
+                snapshot.credentials[header] = known
+        return known
+
+    def _look_up(self, snapshot: Snapshot, header: bytes) -> tuple[Client, str] | None:
+        for token in _tokens_in(header):
+            if self._root is not None and hmac.compare_digest(token.encode(), self._root):
+                return ROOT, ""
+            digest = digest_of(token)
+            client = snapshot.by_digest.get(digest)
+            if client is not None:
+                return client, digest
+        return None
+
+
+def _tokens_in(header: bytes) -> list[str]:
+    """The tokens that a header may carry: Basic's username first, then its password; or Bearer's."""
+    try:
+        scheme, _, value = header.decode("ascii").strip().partition(" ")
+        if scheme.lower() == "bearer":
+            return [value.strip()]
+        if scheme.lower() == "basic":
+            user, _, password = base64.b64decode(value.strip(), validate=True).decode().partition(":")
+            return [text for text in (user, password) if text]
+    except (UnicodeDecodeError, binascii.Error, ValueError):
+        pass
+    return []

@@ -1,0 +1,67 @@
+"""The few types of ASGI that we use, and reading a body within its limits."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from routemaster.web.problem import Headers, Problem, body_of
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class HungUp(Exception):
+    """The client went away before its request was complete."""
+
+
+async def read_body(receive: Receive, headers: dict[bytes, bytes], max_bytes: int, timeout_ms: int) -> bytes:
+    length = headers.get(b"content-length")
+    if length is not None and int(length) > max_bytes:
+        raise Problem(413, f"the body has {int(length)} bytes; at most {max_bytes} are taken")
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body"):
+        body: bytes = message.get("body", b"")
+        if len(body) > max_bytes:
+            raise Problem(413, f"the body has more than {max_bytes} bytes")
+        return body
+    return await _read_rest(receive, message, max_bytes, timeout_ms)
+
+
+async def _read_rest(receive: Receive, message: dict[str, Any], max_bytes: int, timeout_ms: int) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            while True:
+                if message["type"] != "http.request":
+                    raise HungUp
+                chunks.append(message.get("body", b""))
+                size += len(chunks[-1])
+                if size > max_bytes:
+                    raise Problem(413, f"the body has more than {max_bytes} bytes")
+                if not message.get("more_body"):
+                    return b"".join(chunks)
+                message = await receive()
+    except TimeoutError:
+        raise Problem(
+            408, f"the body did not come within {timeout_ms} ms", [(b"connection", b"close")]
+        ) from None
+
+
+async def answer(send: Send, status: int, headers: Headers, body: bytes = b"") -> None:
+    if status != 204:
+        headers = [*headers, (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def answer_json(send: Send, body: bytes, status: int = 200) -> None:
+    await answer(send, status, [(b"content-type", b"application/json")], body)
+
+
+async def answer_problem(send: Send, problem: Problem) -> None:
+    headers = [(b"content-type", b"application/problem+json"), *problem.headers]
+    if problem.status == 413:
+        headers.append((b"connection", b"close"))
+    await answer(send, problem.status, headers, body_of(problem))

@@ -1,0 +1,61 @@
+"""Errors as answers: problem+json, and the one table that maps our errors to HTTP."""
+
+from typing import Any
+
+import msgspec
+
+from routemaster.errors import InvalidInput, RoutemasterError, StoreError
+
+CHALLENGE = b'Basic realm="routemaster", charset="UTF-8"'
+TITLES = {
+    400: "Bad request",
+    401: "Credentials needed",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    408: "Too slow",
+    409: "Conflict",
+    413: "Too large",
+    415: "Unsupported media type",
+    503: "The store is away",
+}
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class Problem(Exception):
+    """An answer that is not what was asked for."""
+
+    def __init__(self, status: int, detail: str, headers: Headers | None = None, **more: Any) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.headers: Headers = headers or []
+        self.more = more
+
+
+def problem_of(error: RoutemasterError) -> Problem:
+    if isinstance(error, InvalidInput):
+        more: dict[str, Any] = {"field": error.field, "expected": error.expected}
+        if error.index is not None:
+            more["index"] = error.index
+        return Problem(400, str(error), **more)
+    if isinstance(error, StoreError):
+        return Problem(503, "the store cannot take this now; try again", [(b"retry-after", b"1")])
+    return Problem(400, str(error))
+
+
+def unauthorized() -> Problem:
+    return Problem(401, "a known token is needed, as Basic or Bearer", [(b"www-authenticate", CHALLENGE)])
+
+
+def body_of(problem: Problem) -> bytes:
+    return msgspec.json.encode(
+        {
+            "type": "about:blank",
+            "title": TITLES.get(problem.status, "Error"),
+            "status": problem.status,
+            "detail": problem.detail,
+            **problem.more,
+        }
+    )

@@ -1,0 +1,128 @@
+"""A worker process: wiring, its heartbeat, wake-ups, and a graceful end."""
+
+import asyncio
+import os
+import signal
+import socket
+from typing import Any
+
+import structlog
+import uvloop
+
+from routemaster.errors import RoutemasterError, StoreAway, StoreError
+from routemaster.settings import Settings
+from routemaster.store.check import check
+from routemaster.store.connection import Connection, connect
+from routemaster.store.deliveries import AUX, MAIN, Deliveries
+from routemaster.store.link import Link
+from routemaster.store.upkeep import Upkeep
+from routemaster.uid import Maker
+from routemaster.worker.aux import Aux
+from routemaster.worker.sender import Sender
+from routemaster.worker.slots import Slots
+
+log = structlog.get_logger("worker")
+BEAT_S = 2.0
+
+
+class Listener:
+    """Hears wake-ups, on a connection of its own; after each new connection everything is looked at."""
+
+    def __init__(self, url: str, namespace: str, slots: Slots, aux: Aux) -> None:
+        self._url = url
+        self._channels = {f"{namespace}wake:{MAIN}".encode(): slots, f"{namespace}wake:{AUX}".encode(): aux}
+
+    async def run(self) -> None:
+        delay_s = 0.05
+        while True:
+            try:
+                connection: Connection = await connect(self._url, self._hear)
+                for channel in self._channels:
+                    await connection.send("SUBSCRIBE", channel)
+                delay_s = 0.05
+                for part in self._channels.values():
+                    part.look_in(0)
+                await connection.closed
+            except StoreError as error:
+                log.info("wake-ups cannot be heard", reason=str(error))
+            await asyncio.sleep(delay_s)
+            delay_s = min(1.0, delay_s * 2)
+
+    def _hear(self, push: list[Any]) -> None:
+        if push[0] == b"message":
+            self._channels[push[1]].look_in(int(float(push[2])))
+
+
+def run(settings: Settings, *, name: str | None) -> int:
+    """Deliver until SIGTERM or SIGINT."""
+    return uvloop.run(_work(settings, name or f"{socket.gethostname()}-{os.getpid()}-{Maker()()[-6:]}"))
+
+
+async def _work(settings: Settings, name: str) -> int:
+    leaving = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, leaving.set)
+    link = Link(settings.redis_url, patience_s=1.0)
+    await _open(link, settings.redis_prefix, leaving)
+    if leaving.is_set():
+        return 0
+    deliveries = Deliveries(
+        link,
+        settings.redis_prefix,
+        lease_ms=settings.lease_ms,
+        max_log_bytes=settings.deliveries_max_bytes,
+    )
+    sender = Sender(settings)
+    sender.open()
+    slots = Slots(settings, name, deliveries, sender, Maker())
+    aux = Aux(settings, name, deliveries, Upkeep(link, settings.redis_prefix))
+    listener = Listener(settings.redis_url, settings.redis_prefix, slots, aux)
+    tasks = [
+        asyncio.ensure_future(part)
+        for part in (
+            _beat(deliveries, name, slots),
+            slots.run(),
+            aux.run(),
+            listener.run(),
+            *aux.tickers(),
+        )
+    ]
+    stop = asyncio.ensure_future(leaving.wait())
+    done, _ = await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    broken = [task for task in done if task is not stop]
+    await slots.leave()
+    for task in [stop, *tasks]:
+        task.cancel()
+    await asyncio.gather(stop, *tasks, return_exceptions=True)
+    await sender.close()
+    await link.close()
+    if broken:
+        log.error("a part of the worker ended", reason=repr(broken[0].exception()))
+        return 1
+    return 0
+
+
+async def _beat(deliveries: Deliveries, name: str, slots: Slots) -> None:
+    while True:
+        try:
+            slots.look_in(await deliveries.beat(name))
+        except StoreError as error:
+            log.info("no heartbeat", reason=str(error))
+        await asyncio.sleep(BEAT_S)
+
+
+async def _open(link: Link, namespace: str, leaving: asyncio.Event) -> None:
+    """Wait for the store: a worker that starts before it comes up by itself."""
+    while not leaving.is_set():
+        try:
+            await link.open()
+            await check(link, namespace)
+            return
+        except StoreAway as error:
+            await link.close()
+            log.warning("the store is away", reason=str(error))
+            await asyncio.sleep(0.2)
+        except RoutemasterError:
+            await link.close()
+            raise

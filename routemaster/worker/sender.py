@@ -1,0 +1,165 @@
+"""Sending one batch over HTTP, and what its answer means. Knows nothing of the store."""
+
+import base64
+import socket
+import time
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from routemaster.callback import Network, host_of, is_allowed
+from routemaster.settings import Settings
+from routemaster.store.deliveries import Delivery
+
+MAX_RETRY_AFTER_MS = 3_600_000
+MAX_ANSWER_BYTES = 64 * 2**10
+_TRACE = b'"traceparent":"'
+_TRACE_LENGTH = 55
+
+
+class Outcome(NamedTuple):
+    delivered: bool
+    code: int  # HTTP status, 0 when there was no answer
+    why: str  # 'ok', 'status', 'timeout', 'refused', 'blocked', 'retry-after'
+    ms: int
+    retry_after_ms: int = 0
+
+
+class GuardedResolver(AbstractResolver):
+    """Resolves names, and leaves out addresses that callbacks may not reach: what was allowed when
+    the callback was registered may resolve to something else now."""
+
+    def __init__(self, networks: tuple[Network, ...]) -> None:
+        self._networks = networks
+        self._resolver = aiohttp.ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found = await self._resolver.resolve(host, port, family)
+        allowed = [result for result in found if is_allowed(result["host"], self._networks)]
+        if not allowed:
+            raise OSError(f"{host} resolves to no address that callbacks may reach")
+        return allowed
+
+    async def close(self) -> None:
+        await self._resolver.close()
+
+
+class Sender:
+    def __init__(self, settings: Settings) -> None:
+        self._networks = settings.allow_private_callbacks
+        self._timeout = aiohttp.ClientTimeout(
+            total=settings.delivery_timeout_ms / 1000, sock_connect=settings.connect_timeout_ms / 1000
+        )
+        self._session: aiohttp.ClientSession | None = None
+        self._credentials: dict[str, str] = {}
+
+    def open(self) -> None:
+        connector = aiohttp.TCPConnector(
+            limit=0, resolver=GuardedResolver(self._networks), ttl_dns_cache=10, keepalive_timeout=30
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=self._timeout,
+            auto_decompress=False,
+            skip_auto_headers=("User-Agent", "Accept-Encoding", "Accept"),
+        )
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        assert self._session is not None
+        started = time.monotonic()
+
+        def outcome(delivered: bool, code: int, why: str, retry_after_ms: int = 0) -> Outcome:
+            return Outcome(delivered, code, why, int((time.monotonic() - started) * 1000), retry_after_ms)
+
+        where = host_of(delivery.callback)
+        if where is None or (_is_literal(where[0]) and not is_allowed(where[0], self._networks)):
+            return outcome(False, 0, "blocked")
+        body = b"[" + b",".join(delivery.events) + b"]"
+        try:
+            async with self._session.post(
+                delivery.callback, data=body, headers=self._headers(delivery), allow_redirects=False
+            ) as response:
+                code = response.status
+                retry_after_ms = (
+                    _retry_after_ms(response.headers.get("Retry-After")) if code in (429, 503) else 0
+                )
+                if (response.content_length or 0) > MAX_ANSWER_BYTES:
+                    response.close()
+                else:
+                    await _discard(response)
+        except TimeoutError:
+            return outcome(False, 0, "timeout")
+        except (aiohttp.ClientError, OSError, ValueError):
+            return outcome(False, 0, "refused")
+        if 200 <= code < 300:
+            return outcome(True, code, "ok")
+        return outcome(False, code, "retry-after" if retry_after_ms else "status", retry_after_ms)
+
+    def _headers(self, delivery: Delivery) -> dict[str, str]:
+        headers = {
+            "Content-Type": "application/json",
+            "Authorization": self._basic(delivery.uuid),
+            "User-Agent": "routemaster",
+            "webhook-id": delivery.batch,
+            "webhook-timestamp": str(int(time.time())),
+            "routemaster-attempt": str(delivery.attempt),
+            "routemaster-sequence": f"{delivery.lane}/{delivery.generation}/{delivery.sequence}",
+        }
+        if delivery.is_replay:
+            headers["routemaster-replay"] = "1"
+        if trace := _shared_trace(delivery.items):
+            headers["traceparent"] = trace
+        return headers
+
+    def _basic(self, uuid: str) -> str:
+        """Old receivers read the password, new ones the username: both are the uuid."""
+        known = self._credentials.get(uuid)
+        if known is None:
+            if len(self._credentials) > 10_000:
+                self._credentials.clear()
+            known = "Basic " + base64.b64encode(f"{uuid}:{uuid}".encode()).decode()
+            self._credentials[uuid] = known
+        return known
+
+
+async def _discard(response: aiohttp.ClientResponse) -> None:
+    """Read what came so that the connection can be used again, but not without end."""
+    size = 0
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > MAX_ANSWER_BYTES:
+            response.close()
+            return
+
+
+def _shared_trace(items: list[bytes]) -> str | None:
+    """The traceparent of a batch whose events all have the same one (it is each event's last field)."""
+    tail = items[0][-(len(_TRACE) + _TRACE_LENGTH + 2) :]
+    if tail.startswith(_TRACE) and all(item.endswith(tail) for item in items):
+        return tail[len(_TRACE) : -2].decode()
+    return None
+
+
+def _is_literal(host: str) -> bool:
+    return ":" in host or host.replace(".", "").isdigit()
+
+
+def _retry_after_ms(header: str | None) -> int:
+    if not header:
+        return 0
+    if header.strip().isdigit():
+        return min(MAX_RETRY_AFTER_MS, int(header.strip()[:9]) * 1000)
+    try:
+        at: Any = parsedate_to_datetime(header)
+        return max(0, min(MAX_RETRY_AFTER_MS, int((at.timestamp() - time.time()) * 1000)))
+    except (TypeError, ValueError):
+        return 0

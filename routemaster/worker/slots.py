@@ -1,0 +1,183 @@
+"""Slots: each takes one job at a time, sends its batch and settles it.
+
+1. Free slots ask for jobs together, whenever a wake-up or a timer says that there may be some.
+2. A settled delivery brings the slot its next job in the same round trip.
+3. A reply that is lost is asked for again with the same fence, so nothing is sent or counted twice
+   by us; if the store stays away until the lease ends, the lane is somebody else's.
+"""
+
+import asyncio
+import random
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from routemaster.backoff import HEALTH_LOSS, delay_ms
+from routemaster.errors import StoreError
+from routemaster.settings import Settings
+from routemaster.store.deliveries import MAIN, Deliveries, Delivery, Settled
+from routemaster.uid import Maker
+from routemaster.worker.sender import Outcome, Sender
+
+log = structlog.get_logger("worker")
+ACQUIRE_MOST = 32
+_T = TypeVar("_T")
+
+
+class Slots:
+    def __init__(
+        self, settings: Settings, name: str, deliveries: Deliveries, sender: Sender, uids: Maker
+    ) -> None:
+        self._settings = settings
+        self._deliveries = deliveries
+        self._sender = sender
+        self._uids = uids
+        self._free = [f"{name}.{number}" for number in range(settings.worker_threads)]
+        self._busy: set[asyncio.Task[None]] = set()
+        self._look = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._leaving = False
+
+    async def run(self) -> None:
+        """Take jobs until `leave`."""
+        while not self._leaving:
+            await self._look.wait()
+            self._look.clear()
+            if self._free and not self._leaving:
+                await self._acquire()
+
+    def look_in(self, delay_ms: int) -> None:
+        """There may be a job in so many milliseconds (negative: none is known of)."""
+        if delay_ms < 0:
+            return
+        if delay_ms == 0:
+            self._look.set()
+            return
+        loop = asyncio.get_running_loop()
+        at = loop.time() + delay_ms / 1000
+        if self._timer is None or at < self._timer_at or self._timer_at <= loop.time():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = at
+            self._timer = loop.call_at(at, self._look.set)
+
+    async def leave(self) -> None:
+        """Finish what is in the air and take nothing more."""
+        self._leaving = True
+        self._look.set()
+        if self._busy:
+            await asyncio.wait(self._busy)
+
+    async def _acquire(self) -> None:
+        asked, self._free = self._free[:ACQUIRE_MOST], self._free[ACQUIRE_MOST:]
+        fences = {slot: secrets.token_urlsafe(12) for slot in asked}
+        started = time.monotonic()
+        try:
+            acquired = await self._again(lambda: self._deliveries.acquire(MAIN, fences))
+        except StoreError as error:
+            log.warning("no jobs can be taken", reason=str(error))
+            self._free += asked
+            self.look_in(200)
+            return
+        busy: set[str] = set()
+        for delivery in acquired.taken:
+            if isinstance(delivery, Delivery):
+                busy.add(delivery.slot)
+                task = asyncio.create_task(self._work(delivery, started))
+                self._busy.add(task)
+                task.add_done_callback(self._busy.discard)
+        self._free = [slot for slot in asked if slot not in busy] + self._free
+        if len(busy) == len(asked) and self._free:
+            self._look.set()
+        else:
+            self.look_in(acquired.next_look_ms)
+
+    async def _work(self, delivery: Delivery, taken_at: float) -> None:
+        slot = delivery.slot
+        current: Delivery | None = delivery
+        try:
+            while current is not None:
+                asked_at = time.monotonic()
+                settled = await self._deliver(current, taken_at)
+                if settled is None:
+                    break
+                taken_at = asked_at
+                current = settled.taken if isinstance(settled.taken, Delivery) else None
+                if current is None:
+                    self.look_in(settled.next_look_ms)
+                else:
+                    taken_at = time.monotonic() - 1.0  # the reply took less than this, or it was asked again
+        except StoreError as error:
+            # The batch stays in the air until its lease ends; scrub then gives it to a slot again.
+            log.warning("a delivery could not be settled", lane=delivery.lane, reason=str(error))
+        except Exception:
+            log.exception("a slot failed; its batch comes back when the lease ends", lane=delivery.lane)
+        finally:
+            self._free.append(slot)
+            self._look.set()
+
+    async def _deliver(self, delivery: Delivery, taken_at: float) -> Settled | None:
+        settings = self._settings
+        lease_left_ms = settings.lease_ms - (time.monotonic() - taken_at) * 1000
+        if lease_left_ms < settings.delivery_timeout_ms:
+            return None  # it might be taken back while the subscriber still answers
+        outcome = await self._sender.send(delivery)
+        next_fence = "" if self._leaving else secrets.token_urlsafe(12)
+        generation = self._uids()
+        record = _record(delivery, outcome)
+        if outcome.delivered:
+            return await self._again(lambda: self._deliveries.ack(delivery, next_fence, generation, record))
+        delay = max(outcome.retry_after_ms, self._backoff_ms(delivery))
+        log.info(
+            "a delivery failed", lane=delivery.lane, why=outcome.why, code=outcome.code, retry_in_ms=delay
+        )
+        return await self._again(
+            lambda: self._deliveries.nack(delivery, next_fence, generation, record, delay, outcome.why)
+        )
+
+    def _backoff_ms(self, delivery: Delivery) -> int:
+        return delay_ms(
+            delivery.attempt,
+            max(0, delivery.health_points - HEALTH_LOSS),
+            delivery.timeout_ms,
+            least_ms=self._settings.min_backoff_ms,
+            most_ms=self._settings.max_backoff_ms,
+            chance=random.random(),  # noqa: S311 (jitter, not a secret)
+        )
+
+    async def _again(self, ask: Callable[[], Awaitable[_T]]) -> _T:
+        """Ask the store until it answers, for at most half a lease."""
+        deadline = time.monotonic() + self._settings.lease_ms / 2000
+        while True:
+            try:
+                return await ask()
+            except StoreError:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(random.uniform(0.02, 0.2))  # noqa: S311 (jitter, not a secret)
+
+
+def _record(delivery: Delivery, outcome: Outcome) -> bytes:
+    """One line of the log of deliveries."""
+    return msgspec.json.encode(
+        {
+            "batch": delivery.batch,
+            "subscriber": delivery.subscriber,
+            "lane": delivery.lane,
+            "generation": delivery.generation,
+            "first": delivery.first_seq,
+            "last": delivery.last_seq,
+            "events": len(delivery.items),
+            "attempt": delivery.attempt,
+            "status": "delivered" if outcome.delivered else "failed",
+            "why": outcome.why,
+            "code": outcome.code,
+            "ms": outcome.ms,
+            "replay": delivery.is_replay,
+        }
+    )
