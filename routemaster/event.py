@@ -6,8 +6,9 @@ here: these bytes are what the store queues, the log keeps and the worker joins.
 """
 
 import re
+from collections.abc import Callable
 from hashlib import blake2b
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
 
@@ -144,7 +145,7 @@ def _explain_many(body: bytes, max_events: int, *, lines: bool) -> InvalidInput 
         value = _read(body)
         if not isinstance(value, list):
             return InvalidInput("body", "an array of events")
-        values = value
+        values = cast(list[Any], value)
     if not values:
         return InvalidInput("body", "at least one event")
     if len(values) > max_events:
@@ -159,37 +160,41 @@ def _problem(value: Any) -> tuple[str, str] | None:
     """The first thing wrong with one decoded event: its field and what was expected."""
     if not isinstance(value, dict):
         return "body", "a JSON object"
-    for name in value:
+    fields = cast(dict[str, Any], value)
+    for name in fields:
         if name not in _FIELDS:
-            return str(name), f"no such field; the fields are {', '.join(_FIELDS)}"
+            return name, f"no such field; the fields are {', '.join(_FIELDS)}"
     for name in ("type", "url"):
-        if name not in value:
+        if name not in fields:
             return name, "to be present"
-    given: dict[str, Any] = {name: item for name, item in value.items() if item is not None}
+    given: dict[str, Any] = {name: item for name, item in fields.items() if item is not None}
     for name, (fits, expected) in _RULES.items():
         if (name in given or name in ("type", "url")) and not fits(given.get(name)):
             return name, expected
     return None
 
 
-def _is_text(pattern: re.Pattern[str]) -> Any:
-    return lambda value: isinstance(value, str) and pattern.fullmatch(value) is not None
+def _is_key(value: Any) -> bool:
+    return isinstance(value, str) and KEY.fullmatch(value) is not None
 
 
-_RULES: dict[str, tuple[Any, str]] = {
-    "type": (lambda value: value in TYPES, f"one of {', '.join(TYPES)}"),
-    "url": (
-        lambda value: isinstance(value, str) and len(value) <= MAX_URL and URL.fullmatch(value) is not None,
-        f"an http or https URL of at most {MAX_URL} characters",
-    ),
-    "timestamp": (
-        lambda value: type(value) is int and 0 <= value <= MAX_TIMESTAMP_MS,
-        "milliseconds since the epoch, a whole number",
-    ),
+def _is_url(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_URL and URL.fullmatch(value) is not None
+
+
+def _is_time(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MAX_TIMESTAMP_MS
+
+
+def _is_environment(value: Any) -> bool:
+    return type(value) in (str, int) and environment_text(value) is not None
+
+
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "type": (lambda value: isinstance(value, str) and value in TYPES, f"one of {', '.join(TYPES)}"),
+    "url": (_is_url, f"an http or https URL of at most {MAX_URL} characters"),
+    "timestamp": (_is_time, "milliseconds since the epoch, a whole number"),
     "data": (lambda value: isinstance(value, dict), "a JSON object"),
-    "environment": (
-        lambda value: type(value) in (str, int) and environment_text(value) is not None,
-        "a whole number, or 1 to 64 letters, digits or any of _ . -",
-    ),
-    "id": (_is_text(KEY), "1 to 64 letters, digits or any of _ . : -"),
+    "environment": (_is_environment, "a whole number, or 1 to 64 letters, digits or any of _ . -"),
+    "id": (_is_key, "1 to 64 letters, digits or any of _ . : -"),
 }

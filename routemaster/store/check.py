@@ -31,4 +31,4 @@ async def check(link: Link, namespace: str) -> None:
 
 def fields_of(text: bytes) -> dict[str, str]:
     lines = (line.split(":", 1) for line in text.decode().splitlines() if ":" in line)
-    return {name: value for name, value in lines}
+    return {name: value for name, value in lines}  # noqa: C416 (typed as pairs)

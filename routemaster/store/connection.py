@@ -11,7 +11,7 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import hiredis
@@ -19,6 +19,7 @@ import hiredis
 from routemaster.errors import StoreAway, StoreError, StoreFull, StoreUnfit
 
 _NOTHING = object()
+_pack: Callable[[Any], bytes] = cast(Any, hiredis).pack_command
 CONNECT_TIMEOUT_S = 2.0
 
 _TRANSLATION: dict[str, type[StoreError]] = {
@@ -63,9 +64,8 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=64 * 2**20)
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=64 * 2**20)
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader
@@ -120,7 +120,7 @@ class Connection(asyncio.Protocol):
         if not self._waiting:
             self.progress_at = time.monotonic()
         self._waiting.append(future)
-        transport.write(hiredis.pack_command(args))
+        transport.write(_pack(args))
         return future
 
     def abort(self) -> None:

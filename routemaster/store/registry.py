@@ -156,7 +156,7 @@ def _subscription(subscriber: str, record: Any) -> Subscription | None:
 
 
 def _row(fields: Any) -> SubscriberRow:
-    text = [field.decode() if isinstance(field, bytes) else field for field in fields]
+    text = [field.decode() if isinstance(field, bytes) else str(field) for field in fields[:13]]
     return SubscriberRow(
         id=text[0],
         client=text[1],
@@ -171,5 +171,5 @@ def _row(fields: Any) -> SubscriberRow:
         sent=int(text[10]),
         queued=int(text[11]),
         oldest=int(text[12]) if text[12] else None,
-        topics=sorted(topic.decode() for topic in text[13]),
+        topics=sorted(topic.decode() for topic in fields[13]),
     )

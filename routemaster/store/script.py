@@ -19,7 +19,7 @@ class Script:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.source = _expand((_FOLDER / f"{name}.lua").read_text(encoding="ascii"))
+        self.source = _expand((_FOLDER / f"{name}.lua").read_text(encoding="utf-8"))
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -31,7 +31,7 @@ def _expand(text: str) -> str:
         if name in used:
             return ""
         used.add(name)
-        part = (_FOLDER / "parts" / f"{name}.lua").read_text(encoding="ascii")
+        part = (_FOLDER / "parts" / f"{name}.lua").read_text(encoding="utf-8")
         return _USE.sub(put_in, part)
 
     return _USE.sub(put_in, text)

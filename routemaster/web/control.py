@@ -64,7 +64,7 @@ class Control:
         self._link = link
         self._registry = registry
         self._access = access
-        self._topic = re.compile(r"[a-z_]{1,%d}" % settings.max_topic_name)
+        self._topic = re.compile(f"[a-z_]{{1,{settings.max_topic_name}}}")
         root, client, reader = ("root",), ("client",), ("root", "client", "monitor")
         self._calls: list[tuple[str, re.Pattern[str], tuple[str, ...], Handler]] = [
             ("GET", re.compile(r"/api_tokens"), root, self._list_tokens),

@@ -75,7 +75,8 @@ class Flusher:
         self._task = asyncio.create_task(self._run(), name="flusher")
 
     async def stop(self) -> None:
-        while self._queue:
+        """Store what is queued (the server has stopped taking requests), then end."""
+        while self._queue:  # noqa: ASYNC110 (at shutdown only)
             await asyncio.sleep(0.01)
         if self._task is not None:
             self._task.cancel()

@@ -44,7 +44,7 @@ class Ingest:
         self._access = access
         self._flusher = flusher
         self._uids = uids
-        self._topic = re.compile(r"[a-z_]{1,%d}" % settings.max_topic_name)
+        self._topic = re.compile(f"[a-z_]{{1,{settings.max_topic_name}}}")
         self._loop = asyncio.get_running_loop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

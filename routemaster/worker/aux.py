@@ -109,7 +109,7 @@ class Aux:
                 log.warning("jobs were taken back from slots that went silent", queue=queue, slots=taken)
 
     async def _autodrop(self) -> None:
-        """Make room: first the log's oldest blocks, then the oldest batches, until twice the margin is free."""
+        """Make room until twice the margin is free: the log's oldest blocks, then the oldest batches."""
         settings = self._settings
         enough = 2 * settings.redis_min_free
         while (free := await self._upkeep.free_bytes(settings.redis_max_mem)) is not None and free < enough:

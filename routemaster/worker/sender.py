@@ -74,7 +74,9 @@ class Sender:
             await self._session.close()
 
     async def send(self, delivery: Delivery) -> Outcome:
-        assert self._session is not None
+        session = self._session
+        if session is None:
+            raise RuntimeError("the sender is not open")
         started = time.monotonic()
 
         def outcome(delivered: bool, code: int, why: str, retry_after_ms: int = 0) -> Outcome:
@@ -85,7 +87,7 @@ class Sender:
             return outcome(False, 0, "blocked")
         body = b"[" + b",".join(delivery.events) + b"]"
         try:
-            async with self._session.post(
+            async with session.post(
                 delivery.callback, data=body, headers=self._headers(delivery), allow_redirects=False
             ) as response:
                 code = response.status
