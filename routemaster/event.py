@@ -6,6 +6,7 @@ here: these bytes are what the store queues, the log keeps and the worker joins.
 """
 
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Annotated, Any, Literal, cast, get_args
@@ -101,15 +102,20 @@ def usable(event: Event, max_data: int) -> bool:
     return event.environment is None or environment_text(event.environment) is not None
 
 
-def fingerprint(event: Event) -> bytes:
-    """Eight bytes that tell a retried event from another one that bears the same key."""
+def fingerprint(event: Event) -> str:
+    """Eight characters that tell a retried event from another one that bears the same key."""
     head = f"{event.type}\n{event.url}\n{event.timestamp}\n{event.environment!r}\n"
-    return blake2b(head.encode() + bytes(event.data), digest_size=8).digest()
+    return _text(blake2b(head.encode() + bytes(event.data), digest_size=6).digest())
 
 
-def key_field(client: str, topic: str, key: str) -> bytes:
-    """Sixteen bytes that stand for an idempotency key, scoped to client and topic."""
-    return blake2b(f"{client}\n{topic}\n{key}".encode(), digest_size=16).digest()
+def key_field(client: str, topic: str, key: str) -> str:
+    """Twenty characters that stand for an idempotency key, scoped to client and topic."""
+    return _text(blake2b(f"{client}\n{topic}\n{key}".encode(), digest_size=15).digest())
+
+
+def _text(digest: bytes) -> str:
+    """As text: the store's MessagePack does not know binary strings."""
+    return urlsafe_b64encode(digest).decode()
 
 
 # The slow half: nothing below runs for a request that is accepted.

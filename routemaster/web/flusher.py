@@ -41,7 +41,7 @@ class Publish:
     events: list[bytes]
     addresses: list[str]
     urls: list[str]
-    keys: list[tuple[bytes, bytes]] | None
+    keys: list[tuple[str, str]] | None
     size: int
     future: "asyncio.Future[dict[int, str]]"
     stored: int = 0
@@ -112,7 +112,7 @@ class Flusher:
         snapshot = self._access.snapshot
         units, size = MAX_UNITS, MAX_BYTES
         parts: list[Part] = []
-        keys: set[bytes] = set()
+        keys: set[str] = set()
         for _ in range(len(self._queue)):
             if parts and (units <= 0 or size <= 0):
                 break
@@ -172,7 +172,7 @@ class Flusher:
         snapshot = self._access.snapshot
         events: list[bytes] = []
         addresses: list[str] = []
-        keys: list[tuple[int, bytes, bytes]] = []
+        keys: list[tuple[int, str, str]] = []
         topics: dict[str, list[str | int]] = {}
         side: list[list[str | int | None]] = []
         for part in parts:

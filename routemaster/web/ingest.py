@@ -105,7 +105,7 @@ class Ingest:
         now_ms = time.time_ns() // 1_000_000
         encoded: list[bytes] = []
         addresses: list[str] = []
-        keys: list[tuple[bytes, bytes]] | None = None
+        keys: list[tuple[str, str]] | None = None
         first = ""
         size = 0
         for event in events:
@@ -130,10 +130,10 @@ class Ingest:
             encoded.append(line)
             addresses.append(f"{environment}:{topic}:{event.type}")
             if event.id is not None:
-                keys = keys or [(b"", b"")] * len(events)
+                keys = keys or [("", "")] * len(events)
                 keys[len(encoded) - 1] = (
                     key_field(client.id, topic, event.id),
-                    fingerprint(event) + uid.encode(),
+                    fingerprint(event) + uid,
                 )
         if keys is not None and len(events) > 1:
             _check_keys(events)
