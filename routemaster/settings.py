@@ -30,7 +30,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # store
     redis_url: str = "redis://127.0.0.1:6379"
     redis_prefix: str = "rm:"
-    redis_replicas: int = 0
     redis_max_mem: int = 0
     redis_min_free: int = 64 * 2**20
     log_max_bytes: int = 1 * 2**30
@@ -192,7 +191,6 @@ def _networks(name: str, text: str) -> tuple[Network, ...]:
 _PARSERS: dict[str, Callable[[str, str], object]] = {
     "redis_url": _store_url,
     "redis_prefix": _prefix,
-    "redis_replicas": _whole(0, 16),
     "redis_max_mem": _size(0, 2**50),
     "redis_min_free": _size(2**20, 2**50),
     "log_max_bytes": _size(2**20, 2**50),

@@ -13,7 +13,6 @@ local q, lease = ARGV[1], tonumber(ARGV[2])
 local slots = (#ARGV - 2) / 2
 promote(q, slots)
 local answer = {0}
-local wanting = 0
 for i = 1, slots do
   local slot, fence = ARGV[1 + 2 * i], ARGV[2 + 2 * i]
   local taken = take_again(q, slot, fence, lease)

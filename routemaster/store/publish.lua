@@ -110,12 +110,13 @@ local function leave_out(repeated, events)
 end
 
 -- 1. Check.
-if redis.call('GET', ns .. 'epoch') ~= epoch then return {'stale'} end
+-- The ledger first: a flush that is in is answered so, whatever has changed since.
 local ledger = redis.call('GET', ns .. 'flush:' .. process)
 if ledger then
   local done = cmsgpack.unpack(ledger)
   if number <= done[1] then return {'ok', done[2]} end
 end
+if redis.call('GET', ns .. 'epoch') ~= epoch then return {'stale'} end
 local denied = owners_other_than(topics)
 if #denied > 1 then return denied end
 local events = {}

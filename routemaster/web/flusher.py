@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import msgspec
+import structlog
 
 from routemaster.errors import StoreAway, StoreError
 from routemaster.store.link import Link
@@ -22,6 +23,7 @@ from routemaster.web.access import Access
 from routemaster.web.problem import Problem, problem_of, unauthorized
 from routemaster.web.snapshot import Lane, Route, Snapshot
 
+log = structlog.get_logger("web")
 MAX_UNITS = 20_000  # events × lanes in one flush
 MAX_BYTES = 4 * 2**20
 PATIENCE_S = 0.8  # a request that cannot be stored is answered 503 within a second
@@ -97,6 +99,7 @@ class Flusher:
                 try:
                     await self._store(parts)
                 except StoreError as error:
+                    log.warning("a flush was not stored", reason=str(error), requests=len(parts))
                     # The store is away or full: nobody waits longer than this for it, and a flush
                     # whose requests were answered 503 is not sent again (it might come behind
                     # newer events).
