@@ -9,7 +9,7 @@ from typing import Any
 
 import uvloop
 
-from routemaster.web.server import serve
+from routemaster.web.server import Limits, serve
 
 _START = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]}
 _BODY = {"type": "http.response.body", "body": b""}
@@ -22,4 +22,5 @@ async def empty(scope: Any, receive: Any, send: Any) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(empty, [socket.socket(fileno=int(sys.argv[1]))]))
+    limits = Limits(header_bytes=2**15, body_bytes=2**23, body_ms=10_000, held_bytes=2**26)
+    uvloop.run(serve(empty, [socket.socket(fileno=int(sys.argv[1]))], limits))

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
 
-from routemaster.address import environment_text
+from routemaster.address import DEFAULT_ENVIRONMENT, environment_text
 from routemaster.errors import InvalidInput
 
 Type = Literal["create", "update", "delete", "noop"]
@@ -49,7 +49,7 @@ class Delivered(msgspec.Struct):
     traceparent: str | msgspec.UnsetType = msgspec.UNSET
 
 
-encode_delivered = msgspec.json.Encoder().encode
+_encoder = msgspec.json.Encoder()
 _decode_one = msgspec.json.Decoder(Event).decode
 _many = msgspec.json.Decoder(list[Event])
 _lines = msgspec.json.Decoder(Event)
@@ -100,6 +100,35 @@ def usable(event: Event, max_data: int) -> bool:
     if event.id is not None and KEY.fullmatch(event.id) is None:
         return False
     return event.environment is None or environment_text(event.environment) is not None
+
+
+def encode_events(
+    topic: str, events: list[Event], uids: list[str], now_ms: int, traceparent: str | None
+) -> list[bytes]:
+    """Each event as it is delivered; none of these holds a line break."""
+    trace = msgspec.UNSET if traceparent is None else traceparent
+    delivered = [
+        Delivered(
+            topic,
+            event.type,
+            event.url,
+            now_ms if event.timestamp is None else event.timestamp,
+            event.data or msgspec.UNSET,
+            uid,
+            event.id or msgspec.UNSET,
+            trace,
+        )
+        for event, uid in zip(events, uids, strict=True)
+    ]
+    if len(delivered) == 1:
+        return [_encoder.encode(delivered[0])]
+    return _encoder.encode_lines(delivered).split(b"\n")[:-1]
+
+
+def address_of(topic: str, event: Event) -> str:
+    if event.environment is None:
+        return f"{DEFAULT_ENVIRONMENT}:{topic}:{event.type}"
+    return f"{environment_text(event.environment)}:{topic}:{event.type}"
 
 
 def fingerprint(event: Event) -> str:

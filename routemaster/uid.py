@@ -47,11 +47,21 @@ class Maker:
         self._at_ms = -1
         self._time = ""
         self._unique = ""
+        self._prefix = ""
         self._count = 0
         self._renew()
 
     def __call__(self) -> str:
-        return self.range(1)[0] + self._last
+        prefix, number = self.range(1)
+        return prefix + _PAIRS[number >> 18] + _PAIRS[number >> 6 & 4095] + ALPHABET[number & 63]
+
+    def many(self, size: int) -> list[str]:
+        """`size` UIDs that rise."""
+        prefix, first = self.range(size)
+        return [
+            prefix + _PAIRS[n >> 18] + _PAIRS[n >> 6 & 4095] + ALPHABET[n & 63]
+            for n in range(first, first + size)
+        ]
 
     def range(self, size: int) -> tuple[str, int]:
         """Reserve `size` UIDs at once: their first 15 characters, and the number of the first.
@@ -63,6 +73,7 @@ class Maker:
         if now_ms > self._at_ms:
             self._at_ms = now_ms
             self._time = encode(now_ms, 8)
+            self._prefix = self._time + self._unique
         first = self._count
         if first + size > 1 << COUNTER_BITS:
             # A new random part may sort before the old one: step the time so that UIDs still rise.
@@ -70,9 +81,9 @@ class Maker:
             self._time = encode(self._at_ms, 8)
             self._renew()
             first = 0
+            self._prefix = self._time + self._unique
         self._count = first + size
-        self._last = _PAIRS[first >> 18] + _PAIRS[first >> 6 & 4095] + ALPHABET[first & 63]
-        return self._time + self._unique, first
+        return self._prefix, first
 
     def _renew(self) -> None:
         self._unique = encode(secrets.randbits(42), 7)

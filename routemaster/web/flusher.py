@@ -3,13 +3,14 @@
 No timer: an idle process flushes at once, a busy one fills larger flushes. A flush is bounded in
 bytes and in events × lanes, so that no call keeps the store from others for long; a wide request
 is cut by events over several flushes while small ones pass beside it, and is answered after its
-last. Acknowledged means stored: a request's future is done only by the store's answer.
+last. Acknowledged means stored: a request is answered only by the store's answer.
 """
 
 import asyncio
 import contextlib
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -21,6 +22,7 @@ from routemaster.store.publish import Conflict, Denied, Flush, Limits, Stale, St
 from routemaster.uid import Maker
 from routemaster.web.access import Access
 from routemaster.web.problem import Problem, problem_of, unauthorized
+from routemaster.web.server import Post
 from routemaster.web.snapshot import Lane, Route, Snapshot
 
 log = structlog.get_logger("web")
@@ -36,16 +38,18 @@ _pack = msgspec.msgpack.encode
 class Publish:
     """One request: its events, encoded, and what is needed to route and answer them."""
 
+    post: Post
+    answer: Callable[["Publish"], None]
     client: str
     digest: str
     topic: str
     traceparent: str | None
-    events: list[bytes]
+    lines: list[bytes]
+    uids: list[str]
     addresses: list[str]
     urls: list[str]
     keys: list[tuple[str, str]] | None
     size: int
-    future: "asyncio.Future[dict[int, str]]"
     stored: int = 0
     repeated: dict[int, str] = field(default_factory=dict[int, str])
 
@@ -71,7 +75,6 @@ class Flusher:
         self._queue: deque[Publish] = deque()
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.pending_bytes = 0
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="flusher")
@@ -86,7 +89,6 @@ class Flusher:
                 await self._task
 
     def submit(self, publish: Publish) -> None:
-        self.pending_bytes += publish.size
         self._queue.append(publish)
         self._wanted.set()
 
@@ -128,15 +130,15 @@ class Flusher:
                     continue
                 keys |= names
             width = max(1, snapshot.route(publish.addresses[publish.stored]).width)
-            left = len(publish.events) - publish.stored
+            left = len(publish.lines) - publish.stored
             if left * width > MAX_UNITS // 2:
                 left = min(left, max(1, MAX_UNITS // 2 // width))
             stop = publish.stored + left
             parts.append(Part(publish, publish.stored, stop))
-            if stop < len(publish.events):
+            if stop < len(publish.lines):
                 self._queue.append(publish)
             units -= left * width
-            size -= publish.size * left // len(publish.events)
+            size -= publish.size * left // len(publish.lines)
         return parts
 
     # Storing
@@ -181,11 +183,11 @@ class Flusher:
         for part in parts:
             publish, start, stop = part.publish, part.start, part.stop
             at = len(events)
-            if stop - start == len(publish.events):
-                events += publish.events
+            if stop - start == len(publish.lines):
+                events += publish.lines
                 addresses += publish.addresses
             else:
-                events += publish.events[start:stop]
+                events += publish.lines[start:stop]
                 addresses += publish.addresses[start:stop]
             if publish.keys is not None:
                 for index, (name, value) in enumerate(publish.keys[start:stop]):
@@ -229,19 +231,14 @@ class Flusher:
                         publish.repeated[part.start + index - at] = repeated[index]
             at += size
             publish.stored = part.stop
-            if publish.stored == len(publish.events):
-                self.pending_bytes -= publish.size
-                if not publish.future.done():
-                    publish.future.set_result(publish.repeated)
+            if publish.stored == len(publish.lines):
+                publish.answer(publish)
 
     def _fail(self, publishes: list[Publish], problem: Problem) -> None:
         for publish in publishes:
             with contextlib.suppress(ValueError):
                 self._queue.remove(publish)
-            if not publish.future.done():
-                self.pending_bytes -= publish.size
-                publish.future.set_exception(problem)
-                publish.future.exception()  # its client may be gone: nobody else asks
+            publish.post.refuse(problem)
 
     def _without_conflicts(self, parts: list[Part], indexes: list[int]) -> list[Part]:
         kept: list[Part] = []

@@ -1,23 +1,19 @@
-"""POST /topics/:name, the path that every event takes. Raw ASGI, no per-request machinery.
+"""POST /topics/:name, the path that every event takes. No task and no machinery per request.
 
 Parses, checks and encodes; the flusher stores. An answer is sent only once the events are in the
 store for every subscriber.
 """
 
-import asyncio
 import re
 import time
 
-import msgspec
-
-from routemaster.address import DEFAULT_ENVIRONMENT, environment_text
 from routemaster.errors import InvalidInput
 from routemaster.event import (
     KEY,
     TRACEPARENT,
-    Delivered,
     Event,
-    encode_delivered,
+    address_of,
+    encode_events,
     fingerprint,
     key_field,
     parse_many,
@@ -27,137 +23,117 @@ from routemaster.settings import Settings
 from routemaster.store.registry import Client
 from routemaster.uid import Maker
 from routemaster.web.access import Access
-from routemaster.web.asgi import Receive, Scope, Send, answer_json, read_body
 from routemaster.web.flusher import Flusher, Publish, not_owner
 from routemaster.web.problem import Problem, unauthorized
+from routemaster.web.server import Post
 
-PREFIX = "/topics/"
 MAX_EVENTS = 10_000
 _NDJSON = b"application/x-ndjson"
 _JSON = (b"application/json", b"text/json")
-_EMPTY: dict[str, object] = {"type": "http.response.body", "body": b""}
+_ONE_STORED = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nroutemaster-event-id: "
 
 
 class Ingest:
     def __init__(self, settings: Settings, access: Access, flusher: Flusher, uids: Maker) -> None:
-        self._settings = settings
+        self._max_data = settings.max_event_data
         self._access = access
         self._flusher = flusher
         self._uids = uids
         self._topic = re.compile(f"[a-z_]{{1,{settings.max_topic_name}}}")
-        self._loop = asyncio.get_running_loop()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        settings = self._settings
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        topic: str = scope["path"][len(PREFIX) :]
-        if self._topic.fullmatch(topic) is None:
-            await self._publisher(headers)
-            raise _bad_topic(settings.max_topic_name)
-        client, digest = self._access.who(headers.get(b"authorization")) or await self._publisher(headers)
-        if client.role != "client":
-            await self._publisher(headers)
-        owner = self._access.snapshot.owners.get(topic)
-        if owner is not None and owner != client.id:
-            await self._access.refresh()
-            if self._access.snapshot.owners.get(topic, client.id) != client.id:
-                raise not_owner(topic)
-        body = await read_body(receive, headers, settings.max_body_bytes, settings.request_timeout_ms)
-        if self._flusher.pending_bytes + len(body) > settings.max_pending_bytes:
-            raise Problem(503, "too much is waiting for the store; try again", [(b"retry-after", b"1")])
-        kind = headers.get(b"content-type", b"application/json").split(b";", 1)[0].strip().lower()
-        if kind == _NDJSON or body[:1] == b"[" or body.lstrip()[:1] == b"[":
-            events = parse_many(body, settings.max_event_data, MAX_EVENTS, lines=kind == _NDJSON)
-            await self._store(topic, client, digest, headers, events)
-            await answer_json(send, b'{"accepted":%d}' % len(events))
-            return
-        if kind not in _JSON:
-            raise Problem(415, "expected application/json or application/x-ndjson", field="content-type")
-        event = parse_one(body, settings.max_event_data)
-        if b"idempotency-key" in headers:
-            _take_key(event, headers[b"idempotency-key"])
-        uid = await self._store(topic, client, digest, headers, [event])
-        await send(
-            {
-                "type": "http.response.start",
-                "status": 200,
-                "headers": [(b"content-length", b"0"), (b"routemaster-event-id", uid.encode())],
-            }
+        self._bad_topic = InvalidInput(
+            "topic", f"1 to {settings.max_topic_name} lowercase letters or underscores"
         )
-        await send(_EMPTY)
 
-    async def _publisher(self, headers: dict[bytes, bytes]) -> tuple[Client, str]:
-        """Who publishes, by a snapshot that is fresh: a refusal must not come from an old one."""
+    def take(self, post: Post) -> None:
+        """Accept a request by the snapshot; what that would refuse is looked at with a fresh one."""
+        headers = dict(post.headers)
+        who = self._access.who(headers.get(b"authorization"))
+        if who is None or self._refusal(who[0], post.topic) is not None:
+            post.later(self._take_fresh(post, headers))
+        else:
+            self._accept(post, headers, *who)
+
+    async def _take_fresh(self, post: Post, headers: dict[bytes, bytes]) -> None:
         await self._access.refresh()
         who = self._access.who(headers.get(b"authorization"))
         if who is None:
             raise unauthorized()
-        if who[0].role != "client":
-            raise Problem(403, f"the role {who[0].role} may not publish")
-        return who
+        refusal = self._refusal(who[0], post.topic)
+        if refusal is not None:
+            raise refusal
+        self._accept(post, headers, *who)
 
-    async def _store(
-        self, topic: str, client: Client, digest: str, headers: dict[bytes, bytes], events: list[Event]
-    ) -> str:
-        """Hand the events to the flusher and wait until they are stored; the first one's UID."""
-        traceparent = _traceparent(headers.get(b"traceparent"))
-        trace = traceparent if traceparent is not None else msgspec.UNSET
-        now_ms = time.time_ns() // 1_000_000
-        encoded: list[bytes] = []
-        addresses: list[str] = []
-        keys: list[tuple[str, str]] | None = None
-        first = ""
-        size = 0
-        for event in events:
-            uid = self._uids()
-            first = first or uid
-            environment = (
-                DEFAULT_ENVIRONMENT if event.environment is None else environment_text(event.environment)
-            )
-            line = encode_delivered(
-                Delivered(
-                    topic,
-                    event.type,
-                    event.url,
-                    now_ms if event.timestamp is None else event.timestamp,
-                    event.data or msgspec.UNSET,
-                    uid,
-                    event.id or msgspec.UNSET,
-                    trace,
-                )
-            )
-            size += len(line)
-            encoded.append(line)
-            addresses.append(f"{environment}:{topic}:{event.type}")
-            if event.id is not None:
-                keys = keys or [("", "")] * len(events)
-                keys[len(encoded) - 1] = (
-                    key_field(client.id, topic, event.id),
-                    fingerprint(event) + uid,
-                )
-        if keys is not None and len(events) > 1:
-            _check_keys(events)
-        future: asyncio.Future[dict[int, str]] = self._loop.create_future()
+    def _refusal(self, client: Client, topic: str) -> Problem | InvalidInput | None:
+        if client.role != "client":
+            return Problem(403, f"the role {client.role} may not publish")
+        owner = self._access.snapshot.owners.get(topic)
+        if owner is None:
+            return None if self._topic.fullmatch(topic) else self._bad_topic
+        return None if owner == client.id else not_owner(topic)
+
+    def _accept(self, post: Post, headers: dict[bytes, bytes], client: Client, digest: str) -> None:
+        """Parse, encode once, and hand over to the flusher."""
+        body = post.body
+        kind = headers.get(b"content-type", b"application/json")
+        if kind != b"application/json":
+            kind = kind.split(b";", 1)[0].strip().lower()
+        if kind == _NDJSON or body[:1] == b"[" or body.lstrip()[:1] == b"[":
+            events = parse_many(body, self._max_data, MAX_EVENTS, lines=kind == _NDJSON)
+            answer = self._answer_many
+        elif kind in _JSON:
+            event = parse_one(body, self._max_data)
+            if b"idempotency-key" in headers:
+                _take_key(event, headers[b"idempotency-key"])
+            events = [event]
+            answer = self._answer_one
+        else:
+            raise Problem(415, "expected application/json or application/x-ndjson", field="content-type")
+        topic = post.topic
+        traceparent = _traceparent(headers[b"traceparent"]) if b"traceparent" in headers else None
+        uids = self._uids.many(len(events))
+        lines = encode_events(topic, events, uids, time.time_ns() // 1_000_000, traceparent)
         self._flusher.submit(
             Publish(
+                post,
+                answer,
                 client.id,
                 digest,
                 topic,
                 traceparent,
-                encoded,
-                addresses,
+                lines,
+                uids,
+                [address_of(topic, event) for event in events],
                 [event.url for event in events],
-                keys,
-                size,
-                future,
+                _keys(client, topic, events, uids),
+                len(body),
             )
         )
-        repeated = await future
-        return repeated.get(0, first)
+
+    def _answer_one(self, publish: Publish) -> None:
+        uid = publish.repeated.get(0) or publish.uids[0]
+        publish.post.answer(_ONE_STORED + uid.encode() + b"\r\n\r\n")
+
+    def _answer_many(self, publish: Publish) -> None:
+        body = b'{"accepted":%d}' % len(publish.lines)
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        publish.post.answer(head % len(body) + body)
 
 
-def _bad_topic(longest: int) -> InvalidInput:
-    return InvalidInput("topic", f"1 to {longest} lowercase letters or underscores")
+def _keys(client: Client, topic: str, events: list[Event], uids: list[str]) -> list[tuple[str, str]] | None:
+    """For each event the field and value of its idempotency key, empty where it has none."""
+    if not any(event.id for event in events):
+        return None
+    seen: set[str] = set()
+    keys: list[tuple[str, str]] = []
+    for index, (event, uid) in enumerate(zip(events, uids, strict=True)):
+        if event.id is None:
+            keys.append(("", ""))
+            continue
+        if event.id in seen:
+            raise InvalidInput("id", "each id once in one request", index=index)
+        seen.add(event.id)
+        keys.append((key_field(client.id, topic, event.id), fingerprint(event) + uid))
+    return keys
 
 
 def _take_key(event: Event, header: bytes) -> None:
@@ -169,18 +145,6 @@ def _take_key(event: Event, header: bytes) -> None:
     event.id = key
 
 
-def _check_keys(events: list[Event]) -> None:
-    """Within one request a key may stand once."""
-    seen: set[str] = set()
-    for index, event in enumerate(events):
-        if event.id is not None:
-            if event.id in seen:
-                raise InvalidInput("id", "each id once in one request", index=index)
-            seen.add(event.id)
-
-
-def _traceparent(header: bytes | None) -> str | None:
-    if header is None:
-        return None
+def _traceparent(header: bytes) -> str | None:
     text = header.decode("latin-1").strip().lower()
     return text if TRACEPARENT.fullmatch(text) else None

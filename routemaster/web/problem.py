@@ -1,5 +1,6 @@
 """Errors as answers: problem+json, and the one table that maps our errors to HTTP."""
 
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -19,6 +20,8 @@ TITLES = {
     415: "Unsupported media type",
     503: "The store is away",
 }
+
+REASONS = {status: HTTPStatus(status).phrase for status in (*TITLES, 500)}
 
 Headers = list[tuple[bytes, bytes]]
 

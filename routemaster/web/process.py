@@ -10,31 +10,29 @@ from routemaster.errors import RoutemasterError
 from routemaster.settings import Settings
 from routemaster.store.check import check
 from routemaster.store.link import Link
-from routemaster.store.publish import Limits
+from routemaster.store.publish import Limits as FlushLimits
 from routemaster.store.registry import Registry
 from routemaster.uid import Maker
 from routemaster.web.access import Access
 from routemaster.web.asgi import HungUp, Receive, Scope, Send, answer_problem
 from routemaster.web.control import Control
 from routemaster.web.flusher import Flusher
-from routemaster.web.ingest import PREFIX, Ingest
+from routemaster.web.ingest import Ingest
 from routemaster.web.problem import Problem, problem_of
-from routemaster.web.server import serve
+from routemaster.web.server import Limits, serve
 
 log = structlog.get_logger("web")
 
 
 class App:
-    """The ASGI application: publishing first, everything else behind it."""
+    """The ASGI application: everything but publishing, which the server hands to Ingest itself."""
 
-    def __init__(self, ingest: Ingest, control: Control) -> None:
-        self._ingest = ingest
+    def __init__(self, control: Control) -> None:
         self._control = control
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        publishing = scope["method"] == "POST" and scope["path"].startswith(PREFIX)
         try:
-            await (self._ingest if publishing else self._control)(scope, receive, send)
+            await self._control(scope, receive, send)
         except HungUp:
             return
         except Problem as problem:
@@ -55,22 +53,30 @@ async def _serve(settings: Settings, sockets: list[socket.socket] | None) -> int
     registry = Registry(link, settings.redis_prefix, uids)
     access = Access(registry, settings.root_key)
     await access.refresh()
-    limits = Limits(
-        settings.idempotency_window_s * 1000, settings.idempotency_max_ids, settings.log_max_bytes
+    flusher = Flusher(
+        link,
+        settings.redis_prefix,
+        access,
+        uids,
+        FlushLimits(
+            settings.idempotency_window_s * 1000, settings.idempotency_max_ids, settings.log_max_bytes
+        ),
     )
-    flusher = Flusher(link, settings.redis_prefix, access, uids, limits)
     flusher.start()
-    app = App(
-        Ingest(settings, access, flusher, uids),
-        Control(settings, link, registry, access),
+    limits = Limits(
+        header_bytes=settings.max_header_bytes,
+        body_bytes=settings.max_body_bytes,
+        body_ms=settings.request_timeout_ms,
+        held_bytes=settings.max_pending_bytes,
     )
     try:
         await serve(
-            app,
+            App(Control(settings, link, registry, access)),
             sockets,
+            limits,
+            take_post=Ingest(settings, access, flusher, uids).take,
             host=settings.host,
             port=settings.port,
-            max_header_bytes=settings.max_header_bytes,
         )
     finally:
         await flusher.stop()

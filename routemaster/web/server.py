@@ -1,82 +1,358 @@
-"""The HTTP server: uvicorn with our limits on headers and on slow senders."""
+"""The HTTP server: uvicorn with our limits, and a short way for publishing.
+
+Uvicorn's protocol makes a task, a scope and several messages for each request. A publish needs none
+of these: its request is handed to `take_post` as soon as its body is there, and its answer is written
+when the store has it. Everything else goes to the ASGI application as usual. Limits on headers,
+bodies and slow senders hold for both.
+"""
 
 import asyncio
+import contextlib
 import socket
+from collections.abc import Callable, Coroutine
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
+import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from routemaster.web.problem import Problem, body_of
+from routemaster.errors import RoutemasterError
+from routemaster.web.problem import REASONS, Problem, body_of, problem_of
 
+log = structlog.get_logger("web")
 KEEP_ALIVE_S = 60
 SWEEP_S = 5.0
+LINGER_S = 1.0
+POSTS = b"/topics/"
 
 
-class LimitedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with a bound on headers; `Sweeper` closes connections that send too slowly."""
+class Limits:
+    """What a request may take; set once, before the server starts."""
 
-    max_header_bytes = 32 * 2**10
+    def __init__(self, *, header_bytes: int, body_bytes: int, body_ms: int, held_bytes: int) -> None:
+        self.header_bytes = header_bytes
+        self.body_bytes = body_bytes
+        self.body_s = body_ms / 1000
+        self.held_bytes = held_bytes
+        self.held = 0  # bytes of publishes that are not answered yet, in the whole process
+
+
+class _Deaf:
+    def set(self) -> None:
+        """Uvicorn wakes the reader of a body with this; a Post is handed over whole."""
+
+
+class Post:
+    """One POST /topics/…: what came, and the one answer that it gets.
+
+    To uvicorn's protocol it looks like one of its own request-response cycles.
+    """
+
+    __slots__ = (
+        "_protocol",
+        "_size",
+        "_timer",
+        "body",
+        "chunks",
+        "complete",
+        "disconnected",
+        "headers",
+        "keep_alive",
+        "response_complete",
+        "topic",
+        "turn",
+    )
+    message_event = _Deaf()
+
+    def __init__(
+        self, protocol: "Protocol", topic: str, headers: list[tuple[bytes, bytes]], keep_alive: bool
+    ):
+        self._protocol = protocol
+        self._size = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self.topic = topic
+        self.headers = headers
+        self.chunks: list[bytes] = []
+        self.body = b""
+        self.keep_alive = keep_alive
+        self.turn = True  # False while an earlier request on the connection has no answer yet
+        self.complete = False
+        self.disconnected = False
+        self.response_complete = False
+
+    def feed(self, chunk: bytes) -> None:
+        if self.response_complete:
+            return
+        limits = self._protocol.limits
+        self.chunks.append(chunk)
+        self._size += len(chunk)
+        limits.held += len(chunk)
+        if self._size > limits.body_bytes:
+            self.refuse(Problem(413, f"the body has more than {limits.body_bytes} bytes"))
+        elif limits.held > limits.held_bytes:
+            self.refuse(
+                Problem(503, "too much is waiting for the store; try again", [(b"retry-after", b"1")])
+            )
+
+    def end(self) -> None:
+        """The body is there: hand the request over, if it is its turn."""
+        if self.response_complete:
+            return
+        chunks = self.chunks
+        self.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        self.complete = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.turn:
+            self.attempt(self._protocol.take_post, self)
+
+    def take_turn(self) -> None:
+        self.turn = True
+        if self.complete:
+            self.attempt(self._protocol.take_post, self)
+
+    def attempt(self, act: Callable[..., None], *args: Any) -> None:
+        """Act on the request; whatever goes wrong is its answer."""
+        try:
+            act(*args)
+        except Problem as problem:
+            self.refuse(problem)
+        except RoutemasterError as error:
+            self.refuse(problem_of(error))
+        except Exception:
+            log.exception("a publish failed")
+            self.refuse(Problem(500, "this should not have happened; the log says more"))
+
+    def later(self, act: Coroutine[Any, Any, None]) -> None:
+        """Act on the request in a task: for what has to ask the store first."""
+        task = asyncio.create_task(self._attempt_later(act))
+        self._protocol.tasks.add(task)
+        task.add_done_callback(self._protocol.tasks.discard)
+
+    async def _attempt_later(self, act: Coroutine[Any, Any, None]) -> None:
+        try:
+            await act
+        except Problem as problem:
+            self.refuse(problem)
+        except RoutemasterError as error:
+            self.refuse(problem_of(error))
+        except Exception:
+            log.exception("a publish failed")
+            self.refuse(Problem(500, "this should not have happened; the log says more"))
+
+    def watch(self) -> None:
+        """The rest of the body has to come in time."""
+        if self._timer is None and not self.response_complete:
+            limits = self._protocol.limits
+            self._timer = asyncio.get_running_loop().call_later(limits.body_s, self._too_slow)
+
+    def _too_slow(self) -> None:
+        within_ms = round(self._protocol.limits.body_s * 1000)
+        self.refuse(Problem(408, f"the body did not come within {within_ms} ms"))
+
+    def refuse(self, problem: Problem) -> None:
+        if not self.complete or problem.status in (408, 413):
+            self.keep_alive = False  # what is left of the body is not read
+        self.answer(response(problem))
+
+    def answer(self, head: bytes) -> None:
+        """Send the one answer: a status line, headers and body that end in an empty line."""
+        if self.response_complete:
+            return
+        self.response_complete = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self.chunks.clear()
+        protocol = self._protocol
+        protocol.limits.held -= self._size
+        if not self.disconnected:
+            protocol.send(head, self.keep_alive)
+
+
+class Protocol(HttpToolsProtocol):
+    """One connection. `Sweeper` closes those that send their headers too slowly or are left idle."""
+
+    limits: Limits
+    take_post: Callable[[Post], None]
+    takes_posts = False
+    idle_since = 0.0
+    header_bytes = 0  # of a request whose headers are not complete
+    _post: Post | None = None
+    _ignores = False
 
     def data_received(self, data: bytes) -> None:
+        if self._ignores:
+            return
         cycle = self.cycle
         super().data_received(data)
-        if self.cycle is not cycle:
-            self._header_bytes = 0
+        if self._post is not None:
+            self._post.watch()
+        elif self.cycle is not cycle:
+            self.header_bytes = 0
         elif cycle is None or cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]
             # Still in the headers of a request.
-            self._header_bytes = getattr(self, "_header_bytes", 0) + len(data)
-            if self._header_bytes > self.max_header_bytes:
-                self.send_400_response("The headers are too large.")
+            self.header_bytes += len(data)
+            if self.header_bytes > self.limits.header_bytes:
+                self.send_400_response(f"The headers have more than {self.limits.header_bytes} bytes.")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        post = self._post
+        if post is not None and not post.complete:
+            post.answer(b"")  # nobody is there to read it; gives back what it held
 
     def send_400_response(self, msg: str) -> None:
-        body = body_of(Problem(400, msg))
-        head = (
-            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode() + body)
+        self.transport.write(_closing(response(Problem(400, msg))))
         self.transport.close()
+
+    # Parser callbacks
+
+    def on_message_begin(self) -> None:
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
+
+    def on_headers_complete(self) -> None:
+        parser: Any = self.parser
+        if self.takes_posts and self.url.startswith(POSTS) and parser.get_method() == b"POST":
+            self._begin_post(parser.get_http_version() != "1.0" and parser.should_keep_alive())
+            return
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers.extend(headers)
+        super().on_headers_complete()
+
+    def _begin_post(self, keep_alive: bool) -> None:
+        path = self.url[len(POSTS) :].split(b"?", 1)[0]
+        topic = (unquote_to_bytes(path) if b"%" in path else path).decode("latin-1")
+        before = self.cycle
+        post = Post(self, topic, self.headers, keep_alive)
+        self.cycle = post  # pyright: ignore[reportAttributeAccessIssue]
+        self._post = post
+        if before is not None and not before.response_complete:  # pyright: ignore[reportUnnecessaryComparison]
+            # Pipelined: it waits for the answers before it.
+            post.turn = False
+            self.flow.pause_reading()
+            self.pipeline.appendleft((post, None))  # pyright: ignore[reportArgumentType]
+        length = next((value for name, value in self.headers if name == b"content-length"), b"0")
+        if int(length) > self.limits.body_bytes:
+            text = f"the body has {int(length)} bytes; at most {self.limits.body_bytes} are taken"
+            post.refuse(Problem(413, text))
+        elif self.expect_100_continue:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        if self._post is not None:
+            self._post.feed(body)
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        post = self._post
+        if post is not None:
+            self._post = None
+            post.end()
+        else:
+            super().on_message_complete()
+
+    # Answers
+
+    def send(self, head: bytes, keep_alive: bool) -> None:
+        """Write a Post's answer and turn to what came after it."""
+        transport = self.transport
+        if transport.is_closing():
+            return
+        if not keep_alive:
+            transport.write(_closing(head))
+            self._close()
+            return
+        transport.write(head)
+        self.idle_since = self.loop.time()
+        if self.pipeline:
+            self.on_response_complete()
+
+    def _close(self) -> None:
+        """Close; where a body is still coming, let some of it come first: a client that is cut off
+        while it sends does not read its answer."""
+        if self._post is None:
+            self.transport.close()
+        else:
+            self._ignores = True
+            self.loop.call_later(LINGER_S, self.transport.close)
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        if isinstance(cycle, Post):
+            cycle.take_turn()
+        else:
+            super()._start_asgi_task(cycle, app)
+
+
+def response(problem: Problem) -> bytes:
+    body = body_of(problem)
+    lines = [f"HTTP/1.1 {problem.status} {REASONS[problem.status]}\r\n".encode()]
+    lines += [b"%s: %s\r\n" % header for header in problem.headers]
+    lines.append(b"content-type: application/problem+json\r\ncontent-length: %d\r\n\r\n" % len(body))
+    return b"".join(lines) + body
+
+
+def _closing(head: bytes) -> bytes:
+    return head.replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
 
 
 class Sweeper:
-    """Closes connections that have been in the middle of a request's headers for two sweeps."""
+    """Closes connections that have been in the middle of a request's headers for two sweeps, and
+    those that have been idle for long."""
 
     def __init__(self, server: uvicorn.Server) -> None:
         self._server = server
         self._seen: dict[Any, Any] = {}
 
     async def run(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(SWEEP_S)
             waiting: dict[Any, Any] = {}
             for protocol in list(self._server.server_state.connections):
-                cycle = getattr(protocol, "cycle", None)
-                idle = getattr(protocol, "timeout_keep_alive_task", None) is not None
-                if (cycle is None or cycle.response_complete) and not idle:
-                    if protocol in self._seen and self._seen[protocol] is cycle:
-                        protocol.transport.close()  # pyright: ignore[reportAttributeAccessIssue]
-                    else:
-                        waiting[protocol] = cycle
+                if isinstance(protocol, Protocol) and self._is_stuck(protocol, loop.time(), waiting):
+                    protocol.transport.close()
             self._seen = waiting
+
+    def _is_stuck(self, protocol: Protocol, now: float, waiting: dict[Any, Any]) -> bool:
+        cycle: Any = protocol.cycle
+        if cycle is not None and not cycle.response_complete:
+            return False
+        if isinstance(cycle, Post) and protocol.header_bytes == 0:
+            return now - protocol.idle_since > KEEP_ALIVE_S
+        if protocol.timeout_keep_alive_task is not None:
+            return False
+        if protocol in self._seen and self._seen[protocol] is cycle:
+            return True
+        waiting[protocol] = cycle
+        return False
 
 
 async def serve(
     app: Any,
     sockets: list[socket.socket] | None,
+    limits: Limits,
     *,
+    take_post: Callable[[Post], None] | None = None,
     host: str = "",
     port: int = 0,
-    max_header_bytes: int = 2**15,
 ) -> None:
     """Serve until SIGTERM or SIGINT; requests under way are finished first."""
-    LimitedProtocol.max_header_bytes = max_header_bytes
+    Protocol.limits = limits
+    if take_post is not None:
+        Protocol.take_post = staticmethod(take_post)
+        Protocol.takes_posts = True
     server = uvicorn.Server(
         uvicorn.Config(
             app,
             host=host,
             port=port,
-            http=LimitedProtocol,
+            http=Protocol,
             ws="none",
             lifespan="off",
             access_log=False,
@@ -94,3 +370,5 @@ async def serve(
         await server.serve(sockets=sockets)
     finally:
         sweeper.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await sweeper
