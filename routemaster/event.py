@@ -9,6 +9,7 @@ import re
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from hashlib import blake2b
+from itertools import groupby
 from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
@@ -19,6 +20,7 @@ from routemaster.errors import InvalidInput
 Type = Literal["create", "update", "delete", "noop"]
 TYPES: tuple[str, ...] = get_args(Type)
 MAX_URL = 1024
+SEPARATOR = b",\n"  # between events, in batches, blocks and bodies; no event holds a line break
 MAX_TIMESTAMP_MS = 253_402_300_799_999  # the end of the year 9999
 URL = re.compile(r"(?i:https?)://[^\s/?#\x00-\x20\x7f][^\s\x00-\x20\x7f]*")
 KEY = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -102,6 +104,22 @@ def usable(event: Event, max_data: int) -> bool:
     return event.environment is None or environment_text(event.environment) is not None
 
 
+def encode_event(topic: str, event: Event, uid: str, now_ms: int, traceparent: str | None) -> bytes:
+    """An event as it is delivered."""
+    return _encoder.encode(
+        Delivered(
+            topic,
+            event.type,
+            event.url,
+            now_ms if event.timestamp is None else event.timestamp,
+            event.data or msgspec.UNSET,
+            uid,
+            event.id or msgspec.UNSET,
+            msgspec.UNSET if traceparent is None else traceparent,
+        )
+    )
+
+
 def encode_events(
     topic: str, events: list[Event], uids: list[str], now_ms: int, traceparent: str | None
 ) -> list[bytes]:
@@ -120,15 +138,17 @@ def encode_events(
         )
         for event, uid in zip(events, uids, strict=True)
     ]
-    if len(delivered) == 1:
-        return [_encoder.encode(delivered[0])]
     return _encoder.encode_lines(delivered).split(b"\n")[:-1]
 
 
-def address_of(topic: str, event: Event) -> str:
-    if event.environment is None:
-        return f"{DEFAULT_ENVIRONMENT}:{topic}:{event.type}"
-    return f"{environment_text(event.environment)}:{topic}:{event.type}"
+def runs_of(topic: str, events: list[Event]) -> list[tuple[int, str]]:
+    """The events' addresses: how many in a row have the same one."""
+    kinds = [(event.environment, event.type) for event in events]
+    return [(len(list(run)), address_of(topic, *kind)) for kind, run in groupby(kinds)]
+
+
+def address_of(topic: str, environment: str | int | None, type: str) -> str:
+    return f"{DEFAULT_ENVIRONMENT if environment is None else environment}:{topic}:{type}"
 
 
 def fingerprint(event: Event) -> str:

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Give waiting jobs to free slots: scheduled and due, or instant -> pending. A delivery job comes
 -- with its lane's next batch, which is sealed, counts one more attempt, and is in the air from here
 -- until it is settled or its lease ends.

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- A worker says that it lives, and looks for what a lost wake-up may have left.
 -- KEYS  1 namespace
 -- ARGV  1 worker, 2 queue

@@ -7,17 +7,17 @@ the same answer.
 import struct
 from typing import Any, NamedTuple
 
+from routemaster.event import SEPARATOR
 from routemaster.store.link import Link
 from routemaster.store.script import Script
 
 MAIN = "main"
 AUX = "aux"
 _ACQUIRE = Script("acquire")
-_ACK = Script("ack")
-_NACK = Script("nack")
+_SETTLE = Script("settle")
 _SCRUB = Script("scrub")
 _BEAT = Script("beat")
-_SEQ_BYTES = 8
+_RUN_HEAD = struct.Struct(">QI")
 
 
 class Delivery(NamedTuple):
@@ -32,27 +32,41 @@ class Delivery(NamedTuple):
     sequence: int
     is_replay: bool
     created_at: int
+    events: int
     callback: str
     uuid: str
     timeout_ms: int
     health_points: int
-    items: list[bytes]
+    runs: list[bytes]
 
     @property
     def subscriber(self) -> str:
         return self.lane.rsplit("#", 1)[0]
 
     @property
-    def events(self) -> list[bytes]:
-        return [item[_SEQ_BYTES:] for item in self.items]
+    def body(self) -> bytes:
+        """The events as they are sent: the runs joined, nothing encoded again."""
+        texts = [run[_RUN_HEAD.size :] for run in self.runs]
+        return b"[" + SEPARATOR.join(texts) + b"]"
 
     @property
     def first_seq(self) -> int:
-        return struct.unpack(">Q", self.items[0][:_SEQ_BYTES])[0]
+        return _RUN_HEAD.unpack_from(self.runs[0])[0]
 
     @property
     def last_seq(self) -> int:
-        return struct.unpack(">Q", self.items[-1][:_SEQ_BYTES])[0]
+        first, events = _RUN_HEAD.unpack_from(self.runs[-1])
+        return first + events - 1
+
+
+class Settlement(NamedTuple):
+    """How a delivery ended; `delay_ms` is None when it was delivered."""
+
+    delivery: Delivery
+    next_fence: str  # '' when the slot takes no other job
+    delay_ms: int | None
+    why: str
+    record: bytes
 
 
 class AuxJob(NamedTuple):
@@ -66,9 +80,8 @@ class Acquired(NamedTuple):
 
 
 class Settled(NamedTuple):
-    was_held: bool  # False: the lease had ended and somebody else has the lane
     next_look_ms: int
-    taken: Delivery | AuxJob | None
+    taken: dict[str, "Delivery | AuxJob"]  # by slot
 
 
 class Deliveries:
@@ -84,13 +97,19 @@ class Deliveries:
         reply = await self._link.run(_ACQUIRE, self._namespace, queue, self._lease_ms, *flat)
         return Acquired(int(reply[0]), [_taken(job, fences) for job in reply[1:]])
 
-    async def ack(self, delivery: Delivery, next_fence: str, generation: str, record: bytes) -> Settled:
-        return await self._settle(_ACK, delivery, next_fence, generation, record)
-
-    async def nack(
-        self, delivery: Delivery, next_fence: str, generation: str, record: bytes, delay_ms: int, why: str
-    ) -> Settled:
-        return await self._settle(_NACK, delivery, next_fence, generation, record, delay_ms, why)
+    async def settle(self, settlements: list[Settlement], generation: str) -> Settled:
+        """Settle deliveries, each by its fence, and take the next job of each slot."""
+        flat: list[str | bytes | int] = []
+        fences: dict[str, str] = {}
+        for delivery, next_fence, delay_ms, why, record in settlements:
+            fences[delivery.slot] = next_fence
+            flat += (delivery.slot, delivery.lane, delivery.batch, delivery.fence, next_fence)
+            flat += ("" if delay_ms is None else delay_ms, why, record)
+        reply = await self._link.run(
+            _SETTLE, self._namespace, self._lease_ms, generation, self._max_log_bytes, *flat
+        )
+        taken = [_taken(job, fences) for job in reply[2:]]
+        return Settled(int(reply[0]), {job.slot: job for job in taken})
 
     async def scrub(self, queue: str, *, silence_ms: int, least_ms: int, most_ms: int) -> list[str]:
         reply = await self._link.run(_SCRUB, self._namespace, queue, silence_ms, least_ms, most_ms)
@@ -100,67 +119,25 @@ class Deliveries:
         """Say that the worker lives; in how many milliseconds to look for jobs, -1 for no need."""
         return int(await self._link.run(_BEAT, self._namespace, worker, MAIN))
 
-    async def _settle(
-        self,
-        script: Script,
-        delivery: Delivery,
-        next_fence: str,
-        generation: str,
-        record: bytes,
-        *more: str | int,
-    ) -> Settled:
-        reply = await self._link.run(
-            script,
-            self._namespace,
-            delivery.slot,
-            delivery.lane,
-            delivery.batch,
-            delivery.fence,
-            next_fence,
-            self._lease_ms,
-            generation,
-            record,
-            self._max_log_bytes,
-            *more,
-        )
-        taken = reply[2] if len(reply) > 2 else None
-        fences = {delivery.slot: next_fence}
-        return Settled(reply[0] == b"done", int(reply[1]), _taken(taken, fences) if taken else None)
-
 
 def _taken(job: list[Any], fences: dict[str, str]) -> Delivery | AuxJob:
     slot = job[0].decode()
     if len(job) == 2:
         return AuxJob(slot, job[1].decode())
-    (
-        _,
-        _,
-        lane,
-        batch,
-        attempt,
-        generation,
-        sequence,
-        source,
-        created,
-        callback,
-        uuid,
-        timeout,
-        health,
-        items,
-    ) = job
     return Delivery(
         slot,
         fences[slot],
-        lane.decode(),
-        batch.decode(),
-        int(attempt),
-        generation.decode(),
-        int(sequence),
-        source == b"replay",
-        int(created),
-        callback.decode(),
-        uuid.decode(),
-        int(timeout),
-        int(health),
-        items,
+        job[2].decode(),
+        job[3].decode(),
+        int(job[4]),
+        job[5].decode(),
+        int(job[6]),
+        job[7] == b"replay",
+        int(job[8]),
+        int(job[9]),
+        job[10].decode(),
+        job[11].decode(),
+        int(job[12]),
+        int(job[13]),
+        job[14:],
     )

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=no-writes
 -- All subscriptions, with what is queued for each and how old the oldest of it is.
 -- KEYS  1 namespace
 -- Returns {{id, client, uuid, callback, max_events, timeout, health_points, last_attempted_at or '',

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=no-writes
 -- All topics, with who publishes and how many events there have been.
 -- KEYS  1 namespace
 -- Returns {{name, publisher or '', counter}, …}.  Cost: O(topics).

@@ -2,34 +2,40 @@
 -- One flush: everything that one web process accepted while its last flush was in the air.
 -- Nothing is written before everything is checked: a stale epoch, a topic that another client owns
 -- or a reused idempotency key answer without a trace, and the process sends the rest again.
--- A flush number that is not higher than the process's last one is answered as it was: a reply was
--- lost. Otherwise: claim topics, append the block to the log, fill batches, file jobs, count.
+-- The ledger keeps a process's last flushes: one that is in is answered as it was (a reply was lost);
+-- one that is older than the last and not in was given up by its process, and never comes in behind
+-- newer events. Otherwise: claim topics, append the block to the log, fill batches, file jobs, count.
+-- The events come as one text and go as slices of it: no work per event but for batch boundaries.
+--   flush:<process>  string  msgpack [[number, repeated], …], the last stored ones, newest last
 -- KEYS  1 namespace
 -- ARGV  1 epoch, 2 process, 3 flush number, 4 received at, 5 generation candidate,
 --       6 first 15 characters of new batch ids, 7 number of the first,
 --       8 topics (msgpack [[name, client, events, index of the last], …]),
 --       9 side columns (JSON [[events, publisher, kind, topic, environment, traceparent], …]),
 --      10 idempotency keys (msgpack [[index, field, fingerprint and uid], …], or ''),
---      11 window ms and 12 most keys of idempotency, 13 most bytes of the log, 14 ms to keep the answer,
---      15 groups, then for each its lanes (msgpack [[lane, subscriber, max, timeout], …]) and the
---      indexes of their events (msgpack, or '' for all), then the events as they are delivered
--- Returns {'ok', {index, uid, …} of repeated events} or {'stale'} or {'denied', topic, owner, …}
---      or {'conflict', index, …}.  Cost: O(events × lanes).
+--      11 window ms and 12 most keys of idempotency, 13 most bytes of the log, 14 ms to keep the ledger,
+--      15 number of events, 16 where each starts in the text, and its end (4 bytes each, little-endian),
+--      17 the events as they are delivered, separated by ",\n",
+--      then for each group its lanes (msgpack [[lane, subscriber, max, timeout], …]) and the runs of
+--      events that go to them (msgpack [from, to, …], `to` not included; or '' for all)
+-- Returns {'ok', {index, uid, …} of repeated events} or {'stale'} or {'late'} or
+--      {'denied', topic, owner, …} or {'conflict', index, …}.  Cost: O(groups × lanes + bytes × lanes).
 --@ use batches
 --@ use log
 local epoch, process, number, received_at, candidate = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local bid_prefix, bid_number = ARGV[6], tonumber(ARGV[7])
 local topics, side, keys = cmsgpack.unpack(ARGV[8]), ARGV[9], ARGV[10]
 local window, most_keys, max_log_bytes, keep = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13]), ARGV[14]
-local groups = tonumber(ARGV[15])
-local first_event = 15 + 2 * groups
-local CHUNK = 5000
+local count, starts, text = tonumber(ARGV[15]), ARGV[16], ARGV[17]
+local FIRST_GROUP = 18
+local CHUNK = 5000 -- Lua's unpack is limited, so long lists go in chunks; even, so that pairs stay together
+local LEDGER = 4
 
--- Lua's unpack is limited, so long lists go in chunks.
-local function push(key, items, from, to)
-  for i = from, to, CHUNK do
-    redis.call('RPUSH', key, unpack(items, i, math.min(i + CHUNK - 1, to)))
-  end
+-- Events from..to (counted from 0, `to` not included), as they are delivered.
+local function slice(from, to)
+  local first = struct.unpack('<I4', starts, 4 * from + 1)
+  local stop = struct.unpack('<I4', starts, 4 * to + 1)
+  return string.sub(text, first + 1, stop - #SEPARATOR)
 end
 
 local function owners_other_than(claims)
@@ -42,22 +48,6 @@ local function owners_other_than(claims)
     end
   end
   return denied
-end
-
--- Keys live in two buckets: when the current one is old or full it becomes the previous one, so a
--- key is known for at least the window, or for as long as `most_keys` newer ones have not come.
-local function turn_buckets()
-  local started = tonumber(redis.call('GET', ns .. 'ids:started') or 0)
-  local full = redis.call('HLEN', ns .. 'ids:current') >= most_keys
-  if now - started < window and not full then return end
-  if full and now - started < window then redis.call('HINCRBY', ns .. 'counters', 'ids_cut_short', 1) end
-  if redis.call('EXISTS', ns .. 'ids:current') == 1 then
-    redis.call('RENAME', ns .. 'ids:current', ns .. 'ids:previous')
-    redis.call('PEXPIRE', ns .. 'ids:previous', 2 * window)
-  else
-    redis.call('DEL', ns .. 'ids:previous')
-  end
-  redis.call('SET', ns .. 'ids:started', now)
 end
 
 -- Splits keys into new ones, repeated ones ({index, uid, …}) and conflicts ({'conflict', index, …}).
@@ -84,57 +74,72 @@ local function look_up_keys(rows)
   return fresh, repeated, conflicts
 end
 
--- Without the repeated events: the side columns and the topics' counts are made anew.
-local function leave_out(repeated, events)
-  local absent = {}
-  for i = 1, #repeated, 2 do absent[repeated[i] + 1] = true end
+-- Keys live in two buckets: when the current one is old or full it becomes the previous one, so a
+-- key is known for at least the window, or for as long as `most_keys` newer ones have not come.
+local function turn_buckets()
+  local started = tonumber(redis.call('GET', ns .. 'ids:started') or 0)
+  local full = redis.call('HLEN', ns .. 'ids:current') >= most_keys
+  if now - started < window and not full then return end
+  if full and now - started < window then redis.call('HINCRBY', ns .. 'counters', 'ids_cut_short', 1) end
+  if redis.call('EXISTS', ns .. 'ids:current') == 1 then
+    redis.call('RENAME', ns .. 'ids:current', ns .. 'ids:previous')
+    redis.call('PEXPIRE', ns .. 'ids:previous', 2 * window)
+  else
+    redis.call('DEL', ns .. 'ids:previous')
+  end
+  redis.call('SET', ns .. 'ids:started', now)
+end
+
+-- Make the flush anew without its repeated events. Returns where each old index is now.
+local function leave_out(repeated)
+  local absent, rank, kept = {}, {}, {}
+  for i = 1, #repeated, 2 do absent[repeated[i]] = true end
+  for i = 0, count - 1 do
+    rank[i] = #kept
+    if not absent[i] then kept[#kept + 1] = slice(i, i + 1) end
+  end
+  rank[count] = #kept
   local rows, index, counts, last = {}, 0, {}, {}
   for _, row in ipairs(cjson.decode(side)) do
-    local kept = 0
-    for _ = 1, row[1] do
-      index = index + 1
-      if not absent[index] then
-        kept = kept + 1
-        last[row[4]] = index - 1
-      end
-    end
-    counts[row[4]] = (counts[row[4]] or 0) + kept
-    if kept > 0 then
-      row[1] = kept
+    local topic = row[4]
+    local left = rank[index + row[1]] - rank[index]
+    index = index + row[1]
+    counts[topic] = (counts[topic] or 0) + left
+    if left > 0 then
+      last[topic] = rank[index] - 1
+      row[1] = left
       rows[#rows + 1] = row
     end
   end
   side = #rows > 0 and cjson.encode(rows) or '[]'
   for _, topic in ipairs(topics) do topic[3], topic[4] = counts[topic[1]], last[topic[1]] end
-  for i in pairs(absent) do events[i] = false end
+  local at, packed = 0, {}
+  for i, event in ipairs(kept) do
+    packed[i] = struct.pack('<I4', at)
+    at = at + #event + #SEPARATOR
+  end
+  packed[#packed + 1] = struct.pack('<I4', at)
+  count, starts, text = #kept, table.concat(packed), table.concat(kept, SEPARATOR)
+  return rank
 end
 
 -- 1. Check.
 -- The ledger first: a flush that is in is answered so, whatever has changed since.
 local ledger = redis.call('GET', ns .. 'flush:' .. process)
-if ledger then
-  local done = cmsgpack.unpack(ledger)
-  if number <= done[1] then return {'ok', done[2]} end
+ledger = ledger and cmsgpack.unpack(ledger) or {}
+for _, done in ipairs(ledger) do
+  if done[1] == number then return {'ok', done[2]} end
 end
+if #ledger > 0 and number < ledger[#ledger][1] then return {'late'} end
 if redis.call('GET', ns .. 'epoch') ~= epoch then return {'stale'} end
 local denied = owners_other_than(topics)
 if #denied > 1 then return denied end
-local events = {}
-for i = first_event + 1, #ARGV do events[i - first_event] = ARGV[i] end
-local fresh, repeated = {}, {}
+local fresh, repeated, rank = {}, {}, nil
 if keys ~= '' then
   local conflicts
-  turn_buckets()
   fresh, repeated, conflicts = look_up_keys(cmsgpack.unpack(keys))
   if #conflicts > 1 then return conflicts end
-end
-local kept = events
-if #repeated > 0 then
-  leave_out(repeated, events)
-  kept = {}
-  for _, event in ipairs(events) do
-    if event then kept[#kept + 1] = event end
-  end
+  if #repeated > 0 then rank = leave_out(repeated) end
 end
 
 -- 2. Write.
@@ -145,102 +150,128 @@ for _, topic in ipairs(topics) do
   if redis.call('HSETNX', key, 'publisher', client) == 1 then redis.call('SADD', ns .. 'topics', name) end
   if n > 0 then
     redis.call('HINCRBY', key, 'counter', n)
-    redis.call('HSET', key, 'last_event', events[last + 1])
+    redis.call('HSET', key, 'last_event', slice(last, last + 1))
     redis.call('HINCRBY', ns .. 'counters', 'accepted:' .. name, n)
     counts[name] = n
   end
 end
-for i = 1, #fresh, CHUNK do -- CHUNK is even: a field and its value stay together
-  redis.call('HSET', ns .. 'ids:current', unpack(fresh, i, math.min(i + CHUNK - 1, #fresh)))
+if #fresh > 0 then
+  turn_buckets()
+  for i = 1, #fresh, CHUNK do
+    redis.call('HSET', ns .. 'ids:current', unpack(fresh, i, math.min(i + CHUNK - 1, #fresh)))
+  end
 end
 
-local items = {}
-if #kept > 0 then
-  local generation = generation_of('events', candidate)
-  local seq = append_block('events', generation, #kept, received_at, cjson.encode(counts), side,
-    table.concat(kept, '\n'), max_log_bytes)
-  for i = 1, #events do
-    if events[i] then
-      items[i] = struct.pack('>I8', seq) .. events[i]
-      seq = seq + 1
-    else
-      items[i] = false
+local generation, first_seq
+local pieces = {} -- the same slice often goes to many lanes
+
+-- A run of events as a batch holds it.
+local function piece(from, to)
+  local name = from * 67108864 + to
+  local known = pieces[name]
+  if not known then
+    known = struct.pack('>I8I4', first_seq + from, to - from) .. slice(from, to)
+    pieces[name] = known
+  end
+  return known
+end
+
+local function new_bid()
+  local n, digits = bid_number, {}
+  bid_number = bid_number + 1
+  for i = 5, 1, -1 do
+    local digit = n % 64
+    digits[i] = string.sub(DIGITS, digit + 1, digit + 1)
+    n = (n - digit) / 64
+  end
+  return bid_prefix .. table.concat(digits)
+end
+
+-- Put runs into the lane's current batch, opening and sealing batches as they fill.
+local function fill(lane, subscriber, max, timeout, runs)
+  local bid = redis.call('SRANDMEMBER', ns .. 'batches:current:' .. lane)
+  local held = 0
+  if bid then
+    local head = redis.call('LRANGE', ns .. 'batch:' .. bid, 3, 5)
+    held = tonumber(head[3])
+    if held >= max or head[1] ~= generation then
+      seal(lane, bid)
+      bid = nil
     end
   end
-
-  local function new_bid()
-    local n = bid_number
-    bid_number = bid_number + 1
-    local text = ''
-    for _ = 1, 5 do
-      local digit = n % 64
-      text = string.sub(DIGITS, digit + 1, digit + 1) .. text
-      n = (n - digit) / 64
+  local run, at, opened, sealed, total = 1, runs[1], 0, false, 0
+  while at do
+    local items = {}
+    if not bid then
+      held = 0
+      items = {lane, now, 0, generation, '', 0}
     end
-    return bid_prefix .. text
-  end
-
-  -- Put items into the lane's current batch, opening and sealing batches as they fill.
-  local function fill(lane, subscriber, max, timeout, list)
-    local bid = redis.call('SRANDMEMBER', ns .. 'batches:current:' .. lane)
-    local room = 0
+    while at and held < max and #items < CHUNK do
+      local to = math.min(runs[run + 1], at + max - held)
+      items[#items + 1] = piece(at, to)
+      held, total, at = held + to - at, total + to - at, to
+      if at == runs[run + 1] then
+        run = run + 2
+        at = runs[run]
+      end
+    end
     if bid then
-      local key = ns .. 'batch:' .. bid
-      room = max - (redis.call('LLEN', key) - HEADER)
-      if room <= 0 or redis.call('LINDEX', key, 3) ~= generation then
-        seal(lane, bid)
-        bid, room = nil, 0
-      end
+      redis.call('RPUSH', ns .. 'batch:' .. bid, unpack(items))
+      redis.call('LSET', ns .. 'batch:' .. bid, 5, held)
+    else
+      bid, opened = new_bid(), opened + 1
+      items[6] = held
+      redis.call('RPUSH', ns .. 'batch:' .. bid, unpack(items))
+      redis.call('SADD', ns .. 'batches:current:' .. lane, bid)
+      redis.call('ZADD', ns .. 'batches:index', now, bid)
     end
-    local at, opened, sealed = 1, 0, false
-    while at <= #list do
-      if not bid then
-        bid, room, opened = new_bid(), max, opened + 1
-        redis.call('RPUSH', ns .. 'batch:' .. bid, lane, now, 0, generation, '')
-        redis.call('SADD', ns .. 'batches:current:' .. lane, bid)
-        redis.call('ZADD', ns .. 'batches:index', now, bid)
-      end
-      local to = math.min(#list, at + room - 1)
-      push(ns .. 'batch:' .. bid, list, at, to)
-      room = room - (to - at + 1)
-      at = to + 1
-      if room == 0 then
-        seal(lane, bid)
-        bid, sealed = nil, true
-      end
-    end
-    if opened > 0 then redis.call('HINCRBY', ns .. 'batches:gauges:batch', subscriber, opened) end
-    redis.call('HINCRBY', ns .. 'batches:gauges:event', subscriber, #list)
-    redis.call('HINCRBY', ns .. 'counters', 'routed:' .. subscriber, #list)
-    if opened > 0 or sealed then
-      local l = redis.call('HMGET', ns .. 'lane:' .. lane, 'waiting', 'not_before')
-      if not l[1] then
-        local job = deliver_job(lane)
-        local rest = tonumber(l[2] or 0)
-        enqueue(MAIN, job, math.max(rest, sealed and now or now + timeout))
-        if sealed and rest <= now then hasten(MAIN, job) end
-      end
+    if held >= max then
+      seal(lane, bid)
+      bid, sealed = nil, true
     end
   end
-
-  for g = 1, groups do
-    local lanes, indexes = cmsgpack.unpack(ARGV[14 + 2 * g]), ARGV[15 + 2 * g]
-    local list = items
-    if indexes ~= '' or #repeated > 0 then
-      list = {}
-      if indexes == '' then
-        for i = 1, #items do if items[i] then list[#list + 1] = items[i] end end
-      else
-        for _, i in ipairs(cmsgpack.unpack(indexes)) do
-          if items[i + 1] then list[#list + 1] = items[i + 1] end
-        end
-      end
-    end
-    if #list > 0 then
-      for _, lane in ipairs(lanes) do fill(lane[1], lane[2], lane[3], lane[4], list) end
+  if opened > 0 then redis.call('HINCRBY', ns .. 'batches:gauges:batch', subscriber, opened) end
+  redis.call('HINCRBY', ns .. 'batches:gauges:event', subscriber, total)
+  redis.call('HINCRBY', ns .. 'counters', 'routed:' .. subscriber, total)
+  if opened > 0 or sealed then
+    local l = redis.call('HMGET', ns .. 'lane:' .. lane, 'waiting', 'not_before')
+    if not l[1] then
+      local job = deliver_job(lane)
+      local rest = tonumber(l[2] or 0)
+      enqueue(MAIN, job, math.max(rest, sealed and now or now + timeout))
+      if sealed and rest <= now then hasten(MAIN, job) end
     end
   end
 end
-redis.call('SET', ns .. 'flush:' .. process, cmsgpack.pack({number, repeated}), 'PX', keep)
+
+-- The runs of a group, as they are after repeated events were left out.
+local function runs_of(packed)
+  if packed == '' then return {0, count} end
+  local runs = cmsgpack.unpack(packed)
+  if not rank then return runs end
+  local left = {}
+  for i = 1, #runs, 2 do
+    local from, to = rank[runs[i]], rank[runs[i + 1]]
+    if to > from then
+      left[#left + 1] = from
+      left[#left + 1] = to
+    end
+  end
+  return left
+end
+
+if count > 0 then
+  generation = generation_of('events', candidate)
+  first_seq = append_block('events', generation, count, received_at, cjson.encode(counts), side, text, max_log_bytes)
+  for g = FIRST_GROUP, #ARGV, 2 do
+    local runs = runs_of(ARGV[g + 1])
+    if #runs > 0 then
+      for _, lane in ipairs(cmsgpack.unpack(ARGV[g])) do fill(lane[1], lane[2], lane[3], lane[4], runs) end
+    end
+  end
+end
+ledger[#ledger + 1] = {number, repeated}
+if #ledger > LEDGER then table.remove(ledger, 1) end
+redis.call('SET', ns .. 'flush:' .. process, cmsgpack.pack(ledger), 'PX', keep)
 wake_workers()
 return {'ok', repeated}

@@ -12,7 +12,7 @@ _SCRIPT = Script("publish")
 
 
 class Flush(NamedTuple):
-    """What publish.lua takes, encoded. `groups` are (lanes, indexes) pairs, both MessagePack."""
+    """What publish.lua takes, encoded. `groups` are lanes and runs in turns, both MessagePack."""
 
     epoch: bytes
     process: str
@@ -24,8 +24,10 @@ class Flush(NamedTuple):
     topics: bytes
     side: bytes
     keys: bytes
+    events: int
+    starts: bytes
+    text: bytes
     groups: list[bytes]
-    events: list[bytes]
 
 
 class Stored(NamedTuple):
@@ -36,6 +38,10 @@ class Stale(NamedTuple):
     pass
 
 
+class Late(NamedTuple):
+    """A newer flush of the process is in and this one is not: it needs a new number."""
+
+
 class Denied(NamedTuple):
     owners: dict[str, str]  # topic -> the client that owns it
 
@@ -44,7 +50,7 @@ class Conflict(NamedTuple):
     indexes: list[int]  # events whose key was used for another event
 
 
-Answer = Stored | Stale | Denied | Conflict
+Answer = Stored | Stale | Late | Denied | Conflict
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -73,9 +79,10 @@ async def send_flush(link: Link, namespace: str, flush: Flush, limits: Limits) -
         limits.max_keys,
         limits.max_log_bytes,
         LEDGER_MS,
-        len(flush.groups) // 2,
+        flush.events,
+        flush.starts,
+        flush.text,
         *flush.groups,
-        *flush.events,
     )
     tag = reply[0]
     if tag == b"ok":
@@ -83,6 +90,8 @@ async def send_flush(link: Link, namespace: str, flush: Flush, limits: Limits) -
         return Stored({int(pairs[i]): pairs[i + 1].decode() for i in range(0, len(pairs), 2)})
     if tag == b"stale":
         return Stale()
+    if tag == b"late":
+        return Late()
     if tag == b"denied":
         return Denied({reply[i].decode(): reply[i + 1].decode() for i in range(1, len(reply), 2)})
     return Conflict([int(index) for index in reply[1:]])

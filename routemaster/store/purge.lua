@@ -11,6 +11,15 @@ local function take_one(lane)
     or redis.call('SPOP', ns .. 'batches:current:' .. lane)
 end
 
+-- A subscriber that is gone for good leaves no gauge behind; one that came back under its name keeps its own.
+local function forget_gauges(id)
+  if redis.call('EXISTS', ns .. 'subscriber:' .. id) == 1 then return end
+  for _, gauge in ipairs({'event', 'batch'}) do
+    local key = ns .. 'batches:gauges:' .. gauge
+    if redis.call('HGET', key, id) == '0' then redis.call('HDEL', key, id) end
+  end
+end
+
 local lane = redis.call('LINDEX', ns .. 'purge', 0)
 while lane and most > 0 do
   local bid = take_one(lane)
@@ -19,6 +28,7 @@ while lane and most > 0 do
     redis.call('HINCRBY', ns .. 'counters', 'purged:' .. subscriber_of(lane), events)
   else
     redis.call('LPOP', ns .. 'purge')
+    forget_gauges(subscriber_of(lane))
     lane = redis.call('LINDEX', ns .. 'purge', 0)
   end
   most = most - 1

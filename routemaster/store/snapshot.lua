@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- What a web process routes by, and the epoch that it is true of: all of it, or, where the process's
 -- last epoch is recent, only what has changed since.
 -- KEYS  1 namespace

@@ -39,13 +39,13 @@ local function change_set(old_set, old_parallelism)
   end
   local new_set = tostring(old_set + 1)
   if left > 0 then
-    redis.call('HSET', ns .. 'draining:' .. id, old_set, left, old_set .. ':lanes', old_parallelism)
+    redis.call('HSET', draining_key(id, incarnation), old_set, left, old_set .. ':lanes', old_parallelism)
   else
     for _, lane in ipairs(lanes_of(id, incarnation, old_set, old_parallelism)) do
       redis.call('DEL', ns .. 'lane:' .. lane)
     end
   end
-  if redis.call('EXISTS', ns .. 'draining:' .. id) == 1 then
+  if redis.call('EXISTS', draining_key(id, incarnation)) == 1 then
     for _, lane in ipairs(lanes_of(id, incarnation, new_set, parallelism)) do
       redis.call('HSET', ns .. 'lane:' .. lane, 'waiting', 1)
     end

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Enqueue auxiliary jobs that are not there yet.
 -- KEYS  1 namespace
 -- ARGV  names of jobs

@@ -1,33 +1,41 @@
 """Group commit: what is accepted while one flush is in the air goes together in the next.
 
-No timer: an idle process flushes at once, a busy one fills larger flushes. A flush is bounded in
-bytes and in events × lanes, so that no call keeps the store from others for long; a wide request
-is cut by events over several flushes while small ones pass beside it, and is answered after its
-last. Acknowledged means stored: a request is answered only by the store's answer.
+No timer: an idle process flushes at once, a busy one fills larger flushes; a second one follows before
+the first is answered only when much is waiting. A flush is bounded in bytes and in bytes × lanes, so
+that no call keeps the store from others for long; a wide request is cut by events over several flushes
+while small ones pass beside it, and is answered after its last. Acknowledged means stored: a request is
+answered only by the store's answer.
 """
 
 import asyncio
 import contextlib
+import sys
 import time
+from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import msgspec
 import structlog
 
 from routemaster.errors import StoreAway, StoreError
+from routemaster.event import SEPARATOR
 from routemaster.store.link import Link
-from routemaster.store.publish import Conflict, Denied, Flush, Limits, Stale, Stored, send_flush
+from routemaster.store.publish import Conflict, Denied, Flush, Late, Limits, Stale, Stored, send_flush
 from routemaster.uid import Maker
 from routemaster.web.access import Access
 from routemaster.web.problem import Problem, problem_of, unauthorized
 from routemaster.web.server import Post
-from routemaster.web.snapshot import Lane, Route, Snapshot
+from routemaster.web.snapshot import Lane, Route
 
 log = structlog.get_logger("web")
-MAX_UNITS = 20_000  # events × lanes in one flush
-MAX_BYTES = 4 * 2**20
+MAX_BYTES = 2 * 2**20  # of one flush
+MAX_COPIED = 8 * 2**20  # bytes × lanes of one flush
+SECOND_BYTES = 64 * 2**10  # waiting, for a second flush to follow before the first is answered;
+
+SECOND_REQUESTS = 32  # or so many requests
 PATIENCE_S = 0.8  # a request that cannot be stored is answered 503 within a second
 
 _encode_json = msgspec.json.encode
@@ -46,7 +54,7 @@ class Publish:
     traceparent: str | None
     lines: list[bytes]
     uids: list[str]
-    addresses: list[str]
+    runs: list[tuple[int, str]]  # how many events in a row have the same address
     urls: list[str]
     keys: list[tuple[str, str]] | None
     size: int
@@ -62,6 +70,19 @@ class Part:
     start: int
     stop: int
 
+    def runs(self) -> list[tuple[int, str]]:
+        publish = self.publish
+        if self.stop - self.start == len(publish.lines):
+            return publish.runs
+        runs: list[tuple[int, str]] = []
+        at = 0
+        for events, address in publish.runs:
+            among = min(at + events, self.stop) - max(at, self.start)
+            if among > 0:
+                runs.append((among, address))
+            at += events
+        return runs
+
 
 class Flusher:
     def __init__(self, link: Link, namespace: str, access: Access, uids: Maker, limits: Limits) -> None:
@@ -73,6 +94,8 @@ class Flusher:
         self._process = uids()
         self._number = 0
         self._queue: deque[Publish] = deque()
+        self._waiting_bytes = 0
+        self._in_air: set[asyncio.Task[None]] = set()
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -81,7 +104,7 @@ class Flusher:
 
     async def stop(self) -> None:
         """Store what is queued (the server has stopped taking requests), then end."""
-        while self._queue:  # noqa: ASYNC110 (at shutdown only)
+        while self._queue or self._in_air:  # noqa: ASYNC110 (at shutdown only)
             await asyncio.sleep(0.01)
         if self._task is not None:
             self._task.cancel()
@@ -89,6 +112,7 @@ class Flusher:
                 await self._task
 
     def submit(self, publish: Publish) -> None:
+        self._waiting_bytes += publish.size
         self._queue.append(publish)
         self._wanted.set()
 
@@ -96,57 +120,70 @@ class Flusher:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            while self._queue:
-                parts = self._collect()
-                try:
-                    await self._store(parts)
-                except StoreError as error:
-                    log.warning("a flush was not stored", reason=str(error), requests=len(parts))
-                    # The store is away or full: nobody waits longer than this for it, and a flush
-                    # whose requests were answered 503 is not sent again (it might come behind
-                    # newer events).
-                    self._fail([part.publish for part in parts], problem_of(error))
-                    if isinstance(error, StoreAway):
-                        self._fail(list(self._queue), problem_of(error))
+            while self._queue and self._may_send():
+                task = asyncio.create_task(self._send(self._collect()))
+                self._in_air.add(task)
+                task.add_done_callback(self._landed)
+
+    def _may_send(self) -> bool:
+        much = self._waiting_bytes >= SECOND_BYTES or len(self._queue) >= SECOND_REQUESTS
+        return len(self._in_air) < (2 if much else 1)
+
+    def _landed(self, task: asyncio.Task[None]) -> None:
+        self._in_air.discard(task)
+        self._wanted.set()
+
+    async def _send(self, parts: list[Part]) -> None:
+        try:
+            await self._store(parts)
+        except StoreError as error:
+            log.warning("a flush was not stored", reason=str(error), requests=len(parts))
+            # The store is away or full: nobody waits longer than this for it, and a flush whose
+            # requests were answered 503 is not sent again (it might come behind newer events).
+            problem = problem_of(error)
+            self._fail([part.publish for part in parts], problem)
+            if isinstance(error, StoreAway):
+                waiting, self._queue = self._queue, deque()
+                self._waiting_bytes = 0
+                self._fail(waiting, problem)
 
     # Collecting
 
     def _collect(self) -> list[Part]:
-        """Take requests off the queue up to the bounds. A wide one gets at most half of them and
-        goes to the end of the line with what is left."""
-        snapshot = self._access.snapshot
-        units, size = MAX_UNITS, MAX_BYTES
+        """Take requests off the queue up to the bounds. A wide one gets at most half of them; the
+        rest of it waits until that is stored, so that its events stay in order."""
+        route = self._access.snapshot.route
+        copied, size = MAX_COPIED, MAX_BYTES
         parts: list[Part] = []
         keys: set[str] = set()
-        for _ in range(len(self._queue)):
-            if parts and (units <= 0 or size <= 0):
-                break
-            publish = self._queue.popleft()
+        put_back: list[Publish] = []
+        queue = self._queue
+        while queue and copied > 0 and size > 0:
+            publish = queue.popleft()
             if publish.keys is not None:
                 names = {name for name, _ in publish.keys if name}
                 if not keys.isdisjoint(names):
-                    # The same key twice at one moment: the next flush finds the first one stored.
-                    self._queue.append(publish)
+                    # The same key twice at one moment: a later flush finds the first one stored.
+                    put_back.append(publish)
                     continue
                 keys |= names
-            width = max(1, snapshot.route(publish.addresses[publish.stored]).width)
-            left = len(publish.lines) - publish.stored
-            if left * width > MAX_UNITS // 2:
-                left = min(left, max(1, MAX_UNITS // 2 // width))
-            stop = publish.stored + left
+            width = max([route(address).width for _, address in publish.runs]) or 1
+            stop, cost = len(publish.lines), publish.size
+            if cost * width > MAX_COPIED // 2:
+                stop, cost = _cut(publish, MAX_COPIED // 2 // width)
             parts.append(Part(publish, publish.stored, stop))
-            if stop < len(publish.lines):
-                self._queue.append(publish)
-            units -= left * width
-            size -= publish.size * left // len(publish.lines)
+            self._waiting_bytes -= cost
+            publish.size -= cost
+            copied -= cost * width
+            size -= cost
+        queue.extendleft(reversed(put_back))
         return parts
 
     # Storing
 
     async def _store(self, parts: list[Part]) -> None:
         """Send one flush until it is answered for good, or the time for it is over."""
-        self._number += 1
-        number = self._number
+        number = self._next_number()
         deadline = time.monotonic() + PATIENCE_S
         while parts:
             flush = self._build(parts, number)
@@ -166,45 +203,47 @@ class Flusher:
             if isinstance(answer, Stored):
                 self._finish(parts, answer.repeated)
                 return
-            if isinstance(answer, Conflict):
+            if isinstance(answer, Late):
+                number = self._next_number()
+            elif isinstance(answer, Conflict):
                 parts = self._without_conflicts(parts, answer.indexes)
             else:
                 if isinstance(answer, Denied):
                     self._access.snapshot.owners.update(answer.owners)
                 parts = self._still_allowed(parts)
 
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
+
     def _build(self, parts: list[Part], number: int) -> Flush:
-        snapshot = self._access.snapshot
-        events: list[bytes] = []
-        addresses: list[str] = []
+        lines: list[bytes] = []
         keys: list[tuple[int, str, str]] = []
         topics: dict[str, list[str | int]] = {}
         side: list[list[str | int | None]] = []
+        runs: list[tuple[int, str]] = []
         for part in parts:
             publish, start, stop = part.publish, part.start, part.stop
-            at = len(events)
-            if stop - start == len(publish.lines):
-                events += publish.lines
-                addresses += publish.addresses
-            else:
-                events += publish.lines[start:stop]
-                addresses += publish.addresses[start:stop]
+            at = len(lines)
+            lines += publish.lines if stop - start == len(publish.lines) else publish.lines[start:stop]
             if publish.keys is not None:
                 for index, (name, value) in enumerate(publish.keys[start:stop]):
                     if name:
                         keys.append((at + index, name, value))
             topic = topics.get(publish.topic)
             if topic is None:
-                topics[publish.topic] = [publish.topic, publish.client, stop - start, len(events) - 1]
+                topics[publish.topic] = [publish.topic, publish.client, stop - start, len(lines) - 1]
             else:
-                topic[2] = len(events) - at + int(topic[2])
-                topic[3] = len(events) - 1
-            _add_side(side, publish, start, stop)
-        groups = _groups(snapshot, parts, addresses)
-        batches = 2 + sum(2 + len(events) // lane.max_events for lane in _lanes_in(snapshot, addresses))
-        prefix, first = self._uids.range(batches)
+                topic[2] = int(topic[2]) + stop - start
+                topic[3] = len(lines) - 1
+            of_part = part.runs()
+            _add_side(side, publish, of_part)
+            runs += of_part
+        route = self._access.snapshot.route
+        groups, lanes = _groups([(events, route(address)) for events, address in runs], parts)
+        prefix, first = self._uids.range(2 + sum(2 + len(lines) // lane.max_events for lane in lanes))
         return Flush(
-            snapshot.epoch,
+            self._access.snapshot.epoch,
             self._process,
             number,
             time.time_ns() // 1_000_000,
@@ -214,8 +253,10 @@ class Flusher:
             _pack(list(topics.values())),
             _encode_json(side),
             _pack(keys) if keys else b"",
+            len(lines),
+            _starts(lines),
+            SEPARATOR.join(lines),
             groups,
-            events,
         )
 
     # Answering
@@ -233,11 +274,12 @@ class Flusher:
             publish.stored = part.stop
             if publish.stored == len(publish.lines):
                 publish.answer(publish)
+            elif not publish.post.response_complete:
+                self._waiting_bytes += publish.size
+                self._queue.append(publish)
 
-    def _fail(self, publishes: list[Publish], problem: Problem) -> None:
+    def _fail(self, publishes: Iterable[Publish], problem: Problem) -> None:
         for publish in publishes:
-            with contextlib.suppress(ValueError):
-                self._queue.remove(publish)
             publish.post.refuse(problem)
 
     def _without_conflicts(self, parts: list[Part], indexes: list[int]) -> list[Part]:
@@ -276,55 +318,67 @@ def not_owner(topic: str) -> Problem:
     return Problem(403, f"another client is the publisher of {topic}", field="topic")
 
 
-def _add_side(side: list[list[str | int | None]], publish: Publish, start: int, stop: int) -> None:
+def _cut(publish: Publish, most_bytes: int) -> tuple[int, int]:
+    """How far a wide request goes in one flush, at least by one event, and how many bytes that is."""
+    size = 0
+    stop = publish.stored
+    while stop < len(publish.lines) and (size == 0 or size + len(publish.lines[stop]) <= most_bytes):
+        size += len(publish.lines[stop])
+        stop += 1
+    return stop, publish.size if stop == len(publish.lines) else min(size, publish.size)
+
+
+def _starts(lines: list[bytes]) -> bytes:
+    """Where each event starts in the text, and where one more would: 4 bytes each, little-endian."""
+    step = len(SEPARATOR)
+    starts = array("I", accumulate([len(line) + step for line in lines], initial=0))
+    if sys.byteorder == "big":
+        starts.byteswap()
+    return starts.tobytes()
+
+
+def _add_side(side: list[list[str | int | None]], publish: Publish, runs: list[tuple[int, str]]) -> None:
     """Side columns, run by run: what the log keeps of events beside what is delivered."""
-    last_environment = None
-    row: list[str | int | None] | None = None
-    for address in publish.addresses[start:stop]:
-        environment = address.split(":", 1)[0]
-        if row is None or environment != last_environment:
-            row = [0, publish.client, "event", publish.topic, environment, publish.traceparent]
-            if side and side[-1][1:] == row[1:]:
-                row = side[-1]
-            else:
-                side.append(row)
-            last_environment = environment
-        row[0] = int(row[0] or 0) + 1
+    for events, address in runs:
+        environment = address.partition(":")[0]
+        last = side[-1] if side else None
+        if (
+            last is not None
+            and last[3] == publish.topic
+            and last[4] == environment
+            and last[1] == publish.client
+            and last[5] == publish.traceparent
+        ):
+            last[0] = int(last[0] or 0) + events
+        else:
+            side.append([events, publish.client, "event", publish.topic, environment, publish.traceparent])
 
 
-def _lanes_in(snapshot: Snapshot, addresses: list[str]) -> list[Lane]:
-    routes = {id(route): route for route in map(snapshot.route, set(addresses))}
-    lanes: list[Lane] = []
-    for route in routes.values():
-        lanes += route.lanes
-        for shared in route.parallel:
-            lanes += shared
-    return lanes
-
-
-def _groups(snapshot: Snapshot, parts: list[Part], addresses: list[str]) -> list[bytes]:
-    """Lanes and the events that go to each: pairs of MessagePack, as the script takes them."""
-    first = snapshot.route(addresses[0])
-    routes = [snapshot.route(address) for address in addresses]
-    if not first.parallel and routes.count(first) == len(routes):
-        return [first.packed, b""] if first.lanes else []
-    return _mixed_groups(parts, routes)
-
-
-def _mixed_groups(parts: list[Part], routes: list[Route]) -> list[bytes]:
-    by_route: dict[Route, list[int]] = {}
-    for index, route in enumerate(routes):
-        by_route.setdefault(route, []).append(index)
+def _groups(routed: list[tuple[int, Route]], parts: list[Part]) -> tuple[list[bytes], list[Lane]]:
+    """Lanes, and the runs of events that go to each: in turns, as the script takes them."""
+    first = routed[0][1]
+    if not first.parallel and all(route is first for _, route in routed):
+        return ([first.packed, b""] if first.lanes else []), first.lanes
     by_lane: dict[Lane, list[int]] = {}
-    for route, indexes in by_route.items():
+    at = 0
+    urls: list[str] = []
+    for events, route in routed:
         for lane in route.lanes:
-            by_lane.setdefault(lane, []).extend(indexes)
+            _extend(by_lane.setdefault(lane, []), at, at + events)
         if route.parallel:
-            urls = [url for part in parts for url in part.publish.urls[part.start : part.stop]]
+            urls = urls or [url for part in parts for url in part.publish.urls[part.start : part.stop]]
             for lanes in route.parallel:
-                for index in indexes:
-                    by_lane.setdefault(route.lane_for(lanes, urls[index]), []).append(index)
-    by_indexes: dict[bytes, list[Lane]] = {}
-    for lane, indexes in by_lane.items():
-        by_indexes.setdefault(_pack(sorted(indexes)), []).append(lane)
-    return [packed for indexes, lanes in by_indexes.items() for packed in (_pack(lanes), indexes)]
+                for index in range(at, at + events):
+                    _extend(by_lane.setdefault(route.lane_for(lanes, urls[index]), []), index, index + 1)
+        at += events
+    by_runs: dict[bytes, list[Lane]] = {}
+    for lane, runs in by_lane.items():
+        by_runs.setdefault(_pack(runs), []).append(lane)
+    return [packed for runs, lanes in by_runs.items() for packed in (_pack(lanes), runs)], list(by_lane)
+
+
+def _extend(runs: list[int], start: int, stop: int) -> None:
+    if runs and runs[-1] == start:
+        runs[-1] = stop
+    else:
+        runs += (start, stop)

@@ -13,11 +13,13 @@ from routemaster.event import (
     TRACEPARENT,
     Event,
     address_of,
+    encode_event,
     encode_events,
     fingerprint,
     key_field,
     parse_many,
     parse_one,
+    runs_of,
 )
 from routemaster.settings import Settings
 from routemaster.store.registry import Client
@@ -31,6 +33,7 @@ MAX_EVENTS = 10_000
 _NDJSON = b"application/x-ndjson"
 _JSON = (b"application/json", b"text/json")
 _ONE_STORED = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nroutemaster-event-id: "
+_MANY_STORED = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 
 
 class Ingest:
@@ -77,63 +80,84 @@ class Ingest:
         kind = headers.get(b"content-type", b"application/json")
         if kind != b"application/json":
             kind = kind.split(b";", 1)[0].strip().lower()
+        trace = _traceparent(headers[b"traceparent"]) if b"traceparent" in headers else None
         if kind == _NDJSON or body[:1] == b"[" or body.lstrip()[:1] == b"[":
             events = parse_many(body, self._max_data, MAX_EVENTS, lines=kind == _NDJSON)
-            answer = self._answer_many
+            self._submit_many(post, client, digest, trace, events)
         elif kind in _JSON:
             event = parse_one(body, self._max_data)
             if b"idempotency-key" in headers:
                 _take_key(event, headers[b"idempotency-key"])
-            events = [event]
-            answer = self._answer_one
+            self._submit_one(post, client, digest, trace, event)
         else:
             raise Problem(415, "expected application/json or application/x-ndjson", field="content-type")
+
+    def _submit_one(self, post: Post, client: Client, digest: str, trace: str | None, event: Event) -> None:
         topic = post.topic
-        traceparent = _traceparent(headers[b"traceparent"]) if b"traceparent" in headers else None
-        uids = self._uids.many(len(events))
-        lines = encode_events(topic, events, uids, time.time_ns() // 1_000_000, traceparent)
+        uid = self._uids()
+        line = encode_event(topic, event, uid, time.time_ns() // 1_000_000, trace)
+        keys = None if event.id is None else [_key(client, topic, event, uid)]
+        runs = [(1, address_of(topic, event.environment, event.type))]
         self._flusher.submit(
             Publish(
                 post,
-                answer,
+                _answer_one,
                 client.id,
                 digest,
                 topic,
-                traceparent,
-                lines,
-                uids,
-                [address_of(topic, event) for event in events],
-                [event.url for event in events],
-                _keys(client, topic, events, uids),
-                len(body),
+                trace,
+                [line],
+                [uid],
+                runs,
+                [event.url],
+                keys,
+                len(line),
             )
         )
 
-    def _answer_one(self, publish: Publish) -> None:
-        uid = publish.repeated.get(0) or publish.uids[0]
-        publish.post.answer(_ONE_STORED + uid.encode() + b"\r\n\r\n")
+    def _submit_many(
+        self, post: Post, client: Client, digest: str, trace: str | None, events: list[Event]
+    ) -> None:
+        topic = post.topic
+        uids = self._uids.many(len(events))
+        lines = encode_events(topic, events, uids, time.time_ns() // 1_000_000, trace)
+        runs = runs_of(topic, events)
+        urls = [event.url for event in events]
+        keys = _keys(client, topic, events, uids)
+        size = sum(map(len, lines))
+        self._flusher.submit(
+            Publish(post, _answer_many, client.id, digest, topic, trace, lines, uids, runs, urls, keys, size)
+        )
 
-    def _answer_many(self, publish: Publish) -> None:
-        body = b'{"accepted":%d}' % len(publish.lines)
-        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-        publish.post.answer(head % len(body) + body)
+
+def _answer_one(publish: Publish) -> None:
+    uid = publish.repeated[0] if publish.repeated else publish.uids[0]
+    publish.post.answer(_ONE_STORED + uid.encode() + b"\r\n\r\n")
+
+
+def _answer_many(publish: Publish) -> None:
+    body = b'{"accepted":%d}' % len(publish.lines)
+    publish.post.answer(_MANY_STORED % len(body) + body)
+
+
+def _key(client: Client, topic: str, event: Event, uid: str) -> tuple[str, str]:
+    """The field and the value of an event's idempotency key; empty where it has none."""
+    if event.id is None:
+        return "", ""
+    return key_field(client.id, topic, event.id), fingerprint(event) + uid
 
 
 def _keys(client: Client, topic: str, events: list[Event], uids: list[str]) -> list[tuple[str, str]] | None:
-    """For each event the field and value of its idempotency key, empty where it has none."""
-    if not any(event.id for event in events):
+    given = [event.id for event in events if event.id is not None]
+    if not given:
         return None
-    seen: set[str] = set()
-    keys: list[tuple[str, str]] = []
-    for index, (event, uid) in enumerate(zip(events, uids, strict=True)):
-        if event.id is None:
-            keys.append(("", ""))
-            continue
-        if event.id in seen:
-            raise InvalidInput("id", "each id once in one request", index=index)
-        seen.add(event.id)
-        keys.append((key_field(client.id, topic, event.id), fingerprint(event) + uid))
-    return keys
+    if len(set(given)) < len(given):
+        seen: set[str | None] = {None}
+        for index, event in enumerate(events):
+            if event.id is not None and event.id in seen:
+                raise InvalidInput("id", "each id once in one request", index=index)
+            seen.add(event.id)
+    return [_key(client, topic, event, uid) for event, uid in zip(events, uids, strict=True)]
 
 
 def _take_key(event: Event, header: bytes) -> None:

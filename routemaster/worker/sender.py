@@ -10,6 +10,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from routemaster.callback import Network, host_of, is_allowed
+from routemaster.event import SEPARATOR
 from routemaster.settings import Settings
 from routemaster.store.deliveries import Delivery
 
@@ -85,10 +86,10 @@ class Sender:
         where = host_of(delivery.callback)
         if where is None or (_is_literal(where[0]) and not is_allowed(where[0], self._networks)):
             return outcome(False, 0, "blocked")
-        body = b"[" + b",".join(delivery.events) + b"]"
+        body = delivery.body
         try:
             async with session.post(
-                delivery.callback, data=body, headers=self._headers(delivery), allow_redirects=False
+                delivery.callback, data=body, headers=self._headers(delivery, body), allow_redirects=False
             ) as response:
                 code = response.status
                 retry_after_ms = (
@@ -106,7 +107,7 @@ class Sender:
             return outcome(True, code, "ok")
         return outcome(False, code, "retry-after" if retry_after_ms else "status", retry_after_ms)
 
-    def _headers(self, delivery: Delivery) -> dict[str, str]:
+    def _headers(self, delivery: Delivery, body: bytes) -> dict[str, str]:
         headers = {
             "Content-Type": "application/json",
             "Authorization": self._basic(delivery.uuid),
@@ -118,7 +119,7 @@ class Sender:
         }
         if delivery.is_replay:
             headers["routemaster-replay"] = "1"
-        if trace := _shared_trace(delivery.items):
+        if trace := _shared_trace(body, delivery.events):
             headers["traceparent"] = trace
         return headers
 
@@ -143,10 +144,10 @@ async def _discard(response: aiohttp.ClientResponse) -> None:
             return
 
 
-def _shared_trace(items: list[bytes]) -> str | None:
+def _shared_trace(body: bytes, events: int) -> str | None:
     """The traceparent of a batch whose events all have the same one (it is each event's last field)."""
-    tail = items[0][-(len(_TRACE) + _TRACE_LENGTH + 2) :]
-    if tail.startswith(_TRACE) and all(item.endswith(tail) for item in items):
+    tail = body[-(len(_TRACE) + _TRACE_LENGTH + 3) : -1]
+    if tail.startswith(_TRACE) and body.count(tail + SEPARATOR) == events - 1:
         return tail[len(_TRACE) : -2].decode()
     return None
 

@@ -16,15 +16,16 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from routemaster.backoff import HEALTH_LOSS, delay_ms
+from routemaster import backoff
 from routemaster.errors import StoreError
 from routemaster.settings import Settings
-from routemaster.store.deliveries import MAIN, Deliveries, Delivery, Settled
+from routemaster.store.deliveries import MAIN, Deliveries, Delivery, Settlement
 from routemaster.uid import Maker
 from routemaster.worker.sender import Outcome, Sender
+from routemaster.worker.settler import Settler
 
 log = structlog.get_logger("worker")
-ACQUIRE_MOST = 32
+ASK_LEAST, ASK_MOST = 4, 64
 _T = TypeVar("_T")
 
 
@@ -35,7 +36,8 @@ class Slots:
         self._settings = settings
         self._deliveries = deliveries
         self._sender = sender
-        self._uids = uids
+        self._settler = Settler(deliveries, uids, patience_s=settings.lease_ms / 2000)
+        self._ask_for = settings.worker_threads  # at the start: what a namesake that died had is ours
         self._free = [f"{name}.{number}" for number in range(settings.worker_threads)]
         self._busy: set[asyncio.Task[None]] = set()
         self._look = asyncio.Event()
@@ -74,7 +76,9 @@ class Slots:
             await asyncio.wait(self._busy)
 
     async def _acquire(self) -> None:
-        asked, self._free = self._free[:ACQUIRE_MOST], self._free[ACQUIRE_MOST:]
+        """Ask for a few slots, then for more as long as every one that asked got a job."""
+        most = self._ask_for
+        asked, self._free = self._free[:most], self._free[most:]
         fences = {slot: secrets.token_urlsafe(12) for slot in asked}
         started = time.monotonic()
         try:
@@ -92,26 +96,27 @@ class Slots:
                 self._busy.add(task)
                 task.add_done_callback(self._busy.discard)
         self._free = [slot for slot in asked if slot not in busy] + self._free
-        if len(busy) == len(asked) and self._free:
-            self._look.set()
+        if len(busy) == len(asked):
+            self._ask_for = ASK_MOST
+            if self._free:
+                self._look.set()
         else:
+            self._ask_for = ASK_LEAST
             self.look_in(acquired.next_look_ms)
 
     async def _work(self, delivery: Delivery, taken_at: float) -> None:
+        """One slot's deliveries, one after the other, until there is none for it."""
         slot = delivery.slot
         current: Delivery | None = delivery
         try:
             while current is not None:
-                asked_at = time.monotonic()
-                settled = await self._deliver(current, taken_at)
-                if settled is None:
-                    break
-                taken_at = asked_at
-                current = settled.taken if isinstance(settled.taken, Delivery) else None
-                if current is None:
-                    self.look_in(settled.next_look_ms)
-                else:
-                    taken_at = time.monotonic() - 1.0  # the reply took less than this, or it was asked again
+                if not self._can_finish(taken_at):
+                    break  # it might be taken back while the subscriber still answers
+                outcome = await self._sender.send(current)
+                taken_at = time.monotonic()
+                current = await self._settler.settle(self._settlement(current, outcome))
+            else:
+                self.look_in(self._settler.next_look_ms)
         except StoreError as error:
             # The batch stays in the air until its lease ends; scrub then gives it to a slot again.
             log.warning("a delivery could not be settled", lane=delivery.lane, reason=str(error))
@@ -119,31 +124,29 @@ class Slots:
             log.exception("a slot failed; its batch comes back when the lease ends", lane=delivery.lane)
         finally:
             self._free.append(slot)
-            self._look.set()
+            if len(self._free) == 1:
+                self._look.set()  # all slots were busy: jobs may have come that nobody could take
 
-    async def _deliver(self, delivery: Delivery, taken_at: float) -> Settled | None:
-        settings = self._settings
-        lease_left_ms = settings.lease_ms - (time.monotonic() - taken_at) * 1000
-        if lease_left_ms < settings.delivery_timeout_ms:
-            return None  # it might be taken back while the subscriber still answers
-        outcome = await self._sender.send(delivery)
+    def _can_finish(self, taken_at: float) -> bool:
+        """Whether the lease covers the longest send; it runs from when the job was asked for."""
+        lease_left_ms = self._settings.lease_ms - (time.monotonic() - taken_at) * 1000
+        return lease_left_ms >= self._settings.delivery_timeout_ms
+
+    def _settlement(self, delivery: Delivery, outcome: Outcome) -> Settlement:
         next_fence = "" if self._leaving else secrets.token_urlsafe(12)
-        generation = self._uids()
         record = _record(delivery, outcome)
         if outcome.delivered:
-            return await self._again(lambda: self._deliveries.ack(delivery, next_fence, generation, record))
-        delay = max(outcome.retry_after_ms, self._backoff_ms(delivery))
+            return Settlement(delivery, next_fence, None, "", record)
+        delay_ms = max(outcome.retry_after_ms, self._backoff_ms(delivery))
         log.info(
-            "a delivery failed", lane=delivery.lane, why=outcome.why, code=outcome.code, retry_in_ms=delay
+            "a delivery failed", lane=delivery.lane, why=outcome.why, code=outcome.code, retry_in_ms=delay_ms
         )
-        return await self._again(
-            lambda: self._deliveries.nack(delivery, next_fence, generation, record, delay, outcome.why)
-        )
+        return Settlement(delivery, next_fence, delay_ms, outcome.why, record)
 
     def _backoff_ms(self, delivery: Delivery) -> int:
-        return delay_ms(
+        return backoff.delay_ms(
             delivery.attempt,
-            max(0, delivery.health_points - HEALTH_LOSS),
+            max(0, delivery.health_points - backoff.HEALTH_LOSS),
             delivery.timeout_ms,
             least_ms=self._settings.min_backoff_ms,
             most_ms=self._settings.max_backoff_ms,
@@ -172,7 +175,7 @@ def _record(delivery: Delivery, outcome: Outcome) -> bytes:
             "generation": delivery.generation,
             "first": delivery.first_seq,
             "last": delivery.last_seq,
-            "events": len(delivery.items),
+            "events": delivery.events,
             "attempt": delivery.attempt,
             "status": "delivered" if outcome.delivered else "failed",
             "why": outcome.why,

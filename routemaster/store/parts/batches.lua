@@ -1,22 +1,31 @@
 --@ use jobs
 -- Batches and lanes.
 --   batch:<bid>              list  lane, created at, attempts, generation, sequence ('' until it is
---                                  sealed), then the events, each behind its log seq (8 bytes)
+--                                  sealed), number of events, then runs of events: the log seq of the
+--                                  first (8 bytes), how many (4 bytes), and the events as they are
+--                                  delivered, separated by ",\n". Seqs within a run are consecutive,
+--                                  so a drop, a refill and a trace can name every event.
 --   batches:current:<lane>   set   the batch that takes new events
 --   batches:ready:<lane>     list  sealed batches, oldest first; the head stays until it is settled
 --   batches:replay:<lane>    list  the same for replayed ones, served when nothing is ready
 --   lane:<lane>              hash  fence, batch, slot, lease, source: the batch in the air;
---                                  settled: the last fence that was settled; sequence: the last given;
+--                                  sequence: the last given;
 --                                  not_before, why: it rests until then; held: only what is replayed
 --                                  is served; waiting: for an older set to empty
---   draining:<subscriber>    hash  set -> batches left in it, for sets that a newer one waits for
+--   draining:<subscriber>#<incarnation>  hash  set -> batches left in it, and <set>:lanes, for sets
+--                                  that a newer one waits for
 -- A lane is named <subscriber>#<incarnation>.<set>.<n>.
-local HEADER = 5
+local HEADER = 6
+local SEPARATOR = ',\n'
 local MAIN = 'main'
 
 local function subscriber_of(lane) return string.match(lane, '^(.*)#') end
 local function incarnation_of(lane) return string.match(lane, '#([^.]*)%.') end
 local function set_of(lane) return string.match(lane, '%.(%d+)%.%d+$') end
+
+local function draining_key(subscriber, incarnation)
+  return ns .. 'draining:' .. subscriber .. '#' .. incarnation
+end
 
 local function lanes_of(subscriber, incarnation, set, parallelism)
   local lanes = {}
@@ -24,6 +33,10 @@ local function lanes_of(subscriber, incarnation, set, parallelism)
     lanes[#lanes + 1] = subscriber .. '#' .. incarnation .. '.' .. set .. '.' .. n
   end
   return lanes
+end
+
+local function events_in(bid)
+  return tonumber(redis.call('LINDEX', ns .. 'batch:' .. bid, 5) or 0)
 end
 
 local function seal(lane, bid)
@@ -43,7 +56,7 @@ local function due_at(lane, timeout, max, held, rest)
     local current = redis.call('SRANDMEMBER', ns .. 'batches:current:' .. lane)
     if current then
       at = redis.call('LINDEX', ns .. 'batch:' .. current, 1) + timeout
-      if redis.call('LLEN', ns .. 'batch:' .. current) - HEADER >= max then at = now end
+      if events_in(current) >= max then at = now end
     end
     if (not at or at > now) and redis.call('LLEN', ns .. 'batches:replay:' .. lane) > 0 then at = now end
   end
@@ -63,7 +76,7 @@ local function release_set(subscriber, set)
     'incarnation', 'set', 'parallelism', 'timeout', 'max_events')
   if not s[1] then return end
   local parallelism = s[3]
-  if set ~= s[2] then parallelism = redis.call('HGET', ns .. 'draining:' .. subscriber, set .. ':lanes') end
+  if set ~= s[2] then parallelism = redis.call('HGET', draining_key(subscriber, s[1]), set .. ':lanes') end
   for _, lane in ipairs(lanes_of(subscriber, s[1], set, parallelism)) do
     redis.call('HDEL', ns .. 'lane:' .. lane, 'waiting')
     local at = due_at(lane, tonumber(s[4]), tonumber(s[5]), false, 0)
@@ -74,7 +87,7 @@ end
 -- A batch of a set that a newer one waits for is gone, whatever took it.
 local function drain(lane)
   local subscriber, set = subscriber_of(lane), set_of(lane)
-  local key = ns .. 'draining:' .. subscriber
+  local key = draining_key(subscriber, incarnation_of(lane))
   if redis.call('HINCRBY', key, set, -1) > 0 then return end
   local lanes = redis.call('HGET', key, set .. ':lanes')
   for _, old in ipairs(lanes_of(subscriber, incarnation_of(lane), set, lanes)) do
@@ -91,11 +104,11 @@ end
 -- Delete a batch and what counts it; the caller has taken it out of its list. Returns its events.
 local function forget_batch(lane, bid)
   local subscriber = subscriber_of(lane)
-  local events = redis.call('LLEN', ns .. 'batch:' .. bid) - HEADER
+  local events = events_in(bid)
   redis.call('DEL', ns .. 'batch:' .. bid)
   redis.call('ZREM', ns .. 'batches:index', bid)
   redis.call('HINCRBY', ns .. 'batches:gauges:event', subscriber, -events)
   redis.call('HINCRBY', ns .. 'batches:gauges:batch', subscriber, -1)
-  if redis.call('HEXISTS', ns .. 'draining:' .. subscriber, set_of(lane)) == 1 then drain(lane) end
+  if redis.call('HEXISTS', draining_key(subscriber, incarnation_of(lane)), set_of(lane)) == 1 then drain(lane) end
   return events
 end

@@ -2,7 +2,8 @@
 -- Logs: append-only streams of blocks, with dense sequence numbers.
 --   log:<log>              stream  entry <seq of its last record>-0: g generation, f first seq,
 --                                  n records, r received at, b bytes appended so far, c counts per
---                                  topic (JSON), s side columns (JSON), e the records, one a line
+--                                  topic (JSON), s side columns (JSON), e the records, each but the last
+--                                  followed by ",\n": an array without its brackets
 --   log:<log>:seq          string  the last seq given
 --   log:<log>:bytes        string  bytes appended so far;  log:<log>:trimmed  bytes taken off again
 --   log:<log>:generations  list    "<generation> <its first seq> <run id of the store>"

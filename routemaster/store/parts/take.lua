@@ -1,9 +1,9 @@
 --@ use batches
--- Taking a job for a slot: what acquire, ack and nack end with.
+-- Taking a job for a slot: what acquire and settle end with.
 --   jobs:pending:<q>:<slot>  list  the one job that the slot works on
 --   jobs:pending:index:<q>   set   slots that may have one; cleaned by scrub
 -- What is taken is answered as {slot, name, …}: for a delivery the lane, batch, attempt, generation,
--- sequence, source, created at, callback, uuid, timeout, health points, and the events.
+-- sequence, source, created at, events, callback, uuid, timeout, health points, and the runs.
 local STALE_JOBS = 100
 
 local function pending_key(q, slot) return ns .. 'jobs:pending:' .. q .. ':' .. slot end
@@ -13,19 +13,20 @@ local function hand_over(q, job, slot)
   redis.call('SADD', ns .. 'jobs:pending:index:' .. q, slot)
 end
 
-local function show_batch(slot, lane, bid, source, subscriber, events)
-  local batch = redis.call('LRANGE', ns .. 'batch:' .. bid, 0, HEADER - 1)
-  return {slot, 'deliver', lane, bid, batch[3], batch[4], batch[5], source, batch[2],
-    subscriber.callback, subscriber.uuid, subscriber.timeout, subscriber.health,
-    redis.call('LRANGE', ns .. 'batch:' .. bid, HEADER, -1)}
+local function show_batch(slot, lane, bid, source, subscriber)
+  local batch = redis.call('LRANGE', ns .. 'batch:' .. bid, 0, -1)
+  local shown = {slot, 'deliver', lane, bid, batch[3], batch[4], batch[5], source, batch[2], batch[6],
+    subscriber.callback, subscriber.uuid, subscriber.timeout, subscriber.health}
+  for i = HEADER + 1, #batch do shown[#shown + 1] = batch[i] end
+  return shown
 end
 
 local function read_subscriber(id)
   local s = redis.call('HMGET', ns .. 'subscriber:' .. id,
     'incarnation', 'timeout', 'max_events', 'paused', 'callback', 'uuid', 'health_points')
   if not s[1] then return nil end
-  return {incarnation = s[1], timeout = s[2], max = tonumber(s[3]), paused = s[4] == '1',
-    callback = s[5], uuid = s[6], health = s[7]}
+  return {incarnation = s[1], timeout = tonumber(s[2]), max = tonumber(s[3]), paused = s[4] == '1',
+    callback = s[5], uuid = s[6], health = tonumber(s[7])}
 end
 
 -- The batch that is next in the lane, sealed; or nil.
@@ -37,7 +38,7 @@ local function next_batch(lane, subscriber, held)
     if current then
       local key = ns .. 'batch:' .. current
       if redis.call('LINDEX', key, 1) + subscriber.timeout <= now
-        or redis.call('LLEN', key) - HEADER >= subscriber.max then
+        or events_in(current) >= subscriber.max then
         seal(lane, current)
         return current, 'ready'
       end
@@ -63,7 +64,7 @@ local function start_delivery(job, lane, slot, fence, lease)
   end
   local bid, source = next_batch(lane, subscriber, l[3])
   if not bid then
-    refile(job, lane, tonumber(subscriber.timeout), subscriber.max, l[3], 0)
+    refile(job, lane, subscriber.timeout, subscriber.max, l[3], 0)
     return nil
   end
   local key = ns .. 'batch:' .. bid

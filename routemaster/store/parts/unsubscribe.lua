@@ -7,7 +7,7 @@ local AUX = 'aux'
 
 local function all_lanes(id, incarnation, set, parallelism)
   local lanes = lanes_of(id, incarnation, set, parallelism)
-  local draining = redis.call('HGETALL', ns .. 'draining:' .. id)
+  local draining = redis.call('HGETALL', draining_key(id, incarnation))
   for i = 1, #draining, 2 do
     local old = string.match(draining[i], '^(%d+):lanes$')
     if old then
@@ -36,7 +36,7 @@ local function unsubscribe(id)
     redis.call('SREM', ns .. 'subscribers:' .. topic, id)
   end
   for _, lane in ipairs(all_lanes(id, s[1], s[2], s[3])) do remove_lane(lane) end
-  redis.call('DEL', ns .. 'topics:' .. id, ns .. 'subscriber:' .. id, ns .. 'draining:' .. id)
+  redis.call('DEL', ns .. 'topics:' .. id, ns .. 'subscriber:' .. id, draining_key(id, s[1]))
   redis.call('SREM', ns .. 'subscribers', id)
   enqueue(AUX, cmsgpack.pack({'purge', {}}), now)
   return true

@@ -1,0 +1,76 @@
+#!lua flags=allow-oom
+-- Deliveries have ended: settle each, then give each slot its next job in the same breath.
+-- Delivered: the batch is deleted and the lane's job filed again if anything remains, at the end of
+-- the line, so that with more lanes than slots each gets its turns. Failed: the batch stays at the
+-- head of its lane, and the lane rests for a while.
+-- Invariant: only the holder of a fence changes anything, and the order of a lane never changes; a
+-- call that is sent again changes nothing and gets the same jobs.
+-- KEYS  1 namespace
+-- ARGV  1 lease ms, 2 generation candidate, 3 most bytes of the deliveries log, then for each
+--       delivery: slot, lane, batch, fence, next fence or '' (the worker is leaving), delay ms or ''
+--       when it was delivered, why it failed, its record for the log (JSON)
+-- Returns {ms until the next look or -1, {'done' or 'old', …}, taken, …}.
+-- Cost: O(deliveries + bytes of what is taken).
+--@ use take
+--@ use log
+local lease, candidate, max_bytes = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+local FIRST, WIDTH = 4, 8
+
+local function change_health(id, health, by)
+  local changed = math.max(0, math.min(100, health + by))
+  if changed ~= health then redis.call('HSET', ns .. 'subscriber:' .. id, 'health_points', changed) end
+end
+
+local function delivered(lane, bid, id, subscriber, l)
+  redis.call('LREM', ns .. 'batches:' .. l[3] .. ':' .. lane, 1, bid)
+  redis.call('HDEL', ns .. 'lane:' .. lane,
+    'fence', 'batch', 'slot', 'lease', 'source', 'not_before', 'why')
+  change_health(id, subscriber.health, 1)
+  refile(deliver_job(lane), lane, subscriber.timeout, subscriber.max, l[4], 0)
+  redis.call('HINCRBY', ns .. 'counters', 'delivered:' .. id, forget_batch(lane, bid))
+end
+
+local function failed(lane, id, subscriber, delay, why)
+  redis.call('HDEL', ns .. 'lane:' .. lane, 'fence', 'batch', 'slot', 'lease', 'source')
+  redis.call('HSET', ns .. 'lane:' .. lane, 'not_before', now + delay, 'why', why)
+  change_health(id, subscriber.health, -2)
+  file_job(MAIN, deliver_job(lane), now + delay)
+  redis.call('HINCRBY', ns .. 'counters', 'failed:' .. id, 1)
+end
+
+-- Returns 'done', or 'old' when somebody else has the lane by now or its subscription is gone.
+local function settle(slot, lane, bid, fence, delay, why)
+  local id = subscriber_of(lane)
+  local l = redis.call('HMGET', ns .. 'lane:' .. lane, 'fence', 'batch', 'source', 'held')
+  local subscriber = read_subscriber(id)
+  if l[1] ~= fence or l[2] ~= bid or not subscriber then return 'old' end
+  redis.call('DEL', pending_key(MAIN, slot))
+  if delay == '' then
+    delivered(lane, bid, id, subscriber, l)
+  else
+    failed(lane, id, subscriber, tonumber(delay), why)
+  end
+  return 'done'
+end
+
+local outcomes, records = {}, {}
+for i = FIRST, #ARGV, WIDTH do
+  local outcome = settle(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 5], ARGV[i + 6])
+  outcomes[#outcomes + 1] = outcome
+  if outcome == 'done' then records[#records + 1] = ARGV[i + 7] end
+end
+if #records > 0 then
+  append_block('deliveries', generation_of('deliveries', candidate), #records, now, '{}', '[]',
+    table.concat(records, SEPARATOR), max_bytes)
+end
+
+promote(MAIN, #outcomes)
+local answer = {0, outcomes}
+for i = FIRST, #ARGV, WIDTH do
+  local slot, fence = ARGV[i], ARGV[i + 4]
+  local taken = fence ~= '' and take_again(MAIN, slot, fence, lease)
+  if taken then answer[#answer + 1] = taken end
+end
+answer[1] = next_look(MAIN)
+wake_workers()
+return answer
