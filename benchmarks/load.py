@@ -4,7 +4,7 @@ One thread around epoll with requests that are bytes already, so that it takes a
 server in Python takes and does not become what is measured. It runs as a process of its own:
 `python -m benchmarks.load HOST PORT CONNECTIONS SECONDS [RATE] <requests.msgpack`, one JSON line out.
 With a rate, requests leave on schedule (an answer's delay does not hold back the next) and latency
-counts from the schedule.
+counts from the schedule; NOW in a request becomes the time at which it leaves.
 """
 
 import json
@@ -16,6 +16,8 @@ import time
 from typing import Any
 
 import msgspec
+
+NOW = b"9999999999999999999"
 
 
 class Line:
@@ -45,24 +47,31 @@ def whole(line: Line) -> tuple[int, int] | None:
     return (int(line.tail[9:12]), size) if len(line.tail) >= size else None
 
 
-def drive(host: str, port: int, connections: int, seconds: float, requests: list[bytes]) -> dict[str, Any]:
-    """Closed loop: as many requests as the server takes."""
+def open_lines(host: str, port: int, connections: int) -> tuple[select.epoll, dict[int, Line]]:
     poll = select.epoll()
     lines: dict[int, Line] = {}
     for number in range(connections):
-        line = Line(host, port, number % len(requests))
+        line = Line(host, port, number)
         lines[line.sock.fileno()] = line
         poll.register(line.sock, select.EPOLLIN)
-    count, done, statuses = len(requests), 0, {}
+    return poll, lines
+
+
+def drive(host: str, port: int, connections: int, seconds: float, requests: list[bytes]) -> dict[str, Any]:
+    """Closed loop: as many requests as the server takes; with no seconds, each request once."""
+    count = len(requests)
+    poll, lines = open_lines(host, port, connections if seconds else min(connections, count))
+    done, most, statuses = 0, 0 if seconds else count, {}
     latencies: list[float] = []
     clock = time.perf_counter
-    started = clock()
-    deadline = started + seconds
+    started = now = clock()
+    deadline = started + (seconds or 600)
+    sent = 0
     for line in lines.values():
         line.sent_at = clock()
-        line.sock.sendall(requests[line.number])
-    now = started
-    while now < deadline:
+        line.sock.sendall(requests[sent % count])
+        sent += 1
+    while now < deadline and not (most and done >= most):
         for fd, _ in poll.poll(1.0):
             line = lines[fd]
             data = line.sock.recv(65536)
@@ -78,9 +87,11 @@ def drive(host: str, port: int, connections: int, seconds: float, requests: list
             done += 1
             now = clock()
             latencies.append(now - line.sent_at)
-            line.number = number = line.number + 1 if line.number + 1 < count else 0
+            if most and sent >= most:
+                continue
             line.sent_at = now
-            line.sock.send(requests[number])
+            line.sock.sendall(requests[sent % count])
+            sent += 1
         now = clock()
     elapsed = now - started
     for line in lines.values():
@@ -92,25 +103,19 @@ def pace(
     host: str, port: int, rate: float, seconds: float, requests: list[bytes], connections: int
 ) -> dict[str, Any]:
     """Open loop: one request every 1/rate seconds, on whichever connection is free."""
-    poll = select.epoll()
-    lines: dict[int, Line] = {}
-    free: list[Line] = []
-    for number in range(connections):
-        line = Line(host, port, number)
-        lines[line.sock.fileno()] = line
-        free.append(line)
-        poll.register(line.sock, select.EPOLLIN)
+    poll, lines = open_lines(host, port, connections)
+    free = list(lines.values())
     done, statuses, latencies = 0, {}, []
     clock = time.perf_counter
     started = clock()
     sent, most = 0, int(rate * seconds)
     while done < most and clock() < started + seconds + 10:
         due = started + sent / rate
-        now = clock()
-        while sent < most and due <= now and free:
+        while sent < most and due <= clock() and free:
             line = free.pop()
             line.sent_at = due
-            line.sock.send(requests[sent % len(requests)])
+            text = requests[sent % len(requests)]
+            line.sock.sendall(text.replace(NOW, b"%019d" % time.time_ns()))
             sent += 1
             due = started + sent / rate
         wait = max(0.0, due - clock()) if sent < most and free else 0.1
@@ -131,6 +136,7 @@ def pace(
 def summary(done: int, elapsed: float, statuses: dict[int, int], latencies: list[float]) -> dict[str, Any]:
     latencies.sort()
     at = {f"p{q}": 1000 * latencies[min(len(latencies) - 1, len(latencies) * q // 100)] for q in (50, 99)}
+    at["most"] = 1000 * latencies[-1]
     return {"requests": done, "seconds": elapsed, "rate": done / elapsed, "statuses": statuses, **at}
 
 

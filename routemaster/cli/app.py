@@ -106,6 +106,30 @@ def worker(
     raise typer.Exit(run(_load(_environ(worker_threads=slots)), name=name))
 
 
+@app.command(epilog=EXIT_CODES)
+def demo(
+    seconds: Annotated[float, typer.Option(min=1, max=3600, help="How long to publish.")] = 30,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", help="A new folder to run in, and to keep. (default: a temporary one)"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Only print the account, as JSON.")] = False,
+) -> None:
+    """Watch a bus at work: two publishers, three subscribers, half a minute, and the account of it.
+
+    Everything is real and on this machine: the bus, its store, and an HTTP server for each subscriber.
+    Ctrl-C stops it and prints the account; nothing stays behind.
+
+    \b
+    Examples:
+      routemaster demo
+      routemaster demo --seconds 10 --json
+    """
+    from routemaster.cli.demo.run import Plan, run
+
+    raise typer.Exit(run(Plan(seconds=seconds, folder=folder, as_json=as_json)))
+
+
 def main() -> None:
     try:
         app()

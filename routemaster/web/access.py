@@ -20,13 +20,22 @@ class Access:
         self.registry = registry
         self.snapshot = Snapshot(b"", {}, {}, {})
         self._root = root_key.encode() if root_key else None
-        self._refresh: asyncio.Task[None] | None = None
+        self._look: asyncio.Task[None] | None = None  # asking the store now
+        self._next_look: asyncio.Task[None] | None = None  # not sent yet
 
     async def refresh(self) -> None:
-        """Make the snapshot as new as the store; those who ask at one moment share the look."""
-        if self._refresh is None or self._refresh.done():
-            self._refresh = asyncio.create_task(self._load())
-        await asyncio.shield(self._refresh)
+        """Make the snapshot as new as the store was when this was asked. Those who ask before a look
+        has left share it; who asks after that needs the next one: what was revoked in between is
+        not in it."""
+        if self._next_look is None:
+            self._next_look = asyncio.create_task(self._look_after(self._look))
+        await asyncio.shield(self._next_look)
+
+    async def _look_after(self, earlier: asyncio.Task[None] | None) -> None:
+        if earlier is not None:
+            await asyncio.wait([earlier])
+        self._look, self._next_look = self._next_look, None
+        await self._load()
 
     async def _load(self) -> None:
         if await self.registry.epoch() == self.snapshot.epoch:

@@ -31,7 +31,8 @@ from routemaster.web.server import Post
 
 MAX_EVENTS = 10_000
 _NDJSON = b"application/x-ndjson"
-_JSON = (b"application/json", b"text/json")
+# The last is what `curl -d` says when it is told nothing.
+_JSON = (b"application/json", b"text/json", b"application/x-www-form-urlencoded")
 _ONE_STORED = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nroutemaster-event-id: "
 _MANY_STORED = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 
