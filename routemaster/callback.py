@@ -3,6 +3,7 @@ address that it found, when the callback is registered and again when it is conn
 """
 
 import ipaddress
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from routemaster.event import MAX_URL, URL
@@ -11,6 +12,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
+@lru_cache(4096)
 def host_of(callback: str) -> tuple[str, int] | None:
     """Host and port of a callback, or None when it is not an http or https URL."""
     if len(callback) > MAX_URL or not URL.fullmatch(callback):
@@ -25,6 +27,7 @@ def host_of(callback: str) -> tuple[str, int] | None:
     return parts.hostname, port or (443 if parts.scheme.lower() == "https" else 80)
 
 
+@lru_cache(4096)
 def is_allowed(text: str, networks: tuple[Network, ...]) -> bool:
     """Whether an address may be connected to: a public one, or one that the settings allow."""
     try:

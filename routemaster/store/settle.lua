@@ -16,16 +16,19 @@
 local lease, candidate, max_bytes = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local FIRST, WIDTH = 4, 8
 
-local function change_health(id, health, by)
-  local changed = math.max(0, math.min(100, health + by))
-  if changed ~= health then redis.call('HSET', ns .. 'subscriber:' .. id, 'health_points', changed) end
+local function change_health(id, subscriber, by)
+  local changed = math.max(0, math.min(100, subscriber.health + by))
+  if changed ~= subscriber.health then
+    subscriber.health = changed
+    redis.call('HSET', ns .. 'subscriber:' .. id, 'health_points', changed)
+  end
 end
 
 local function delivered(lane, bid, id, subscriber, l)
   redis.call('LREM', ns .. 'batches:' .. l[3] .. ':' .. lane, 1, bid)
   redis.call('HDEL', ns .. 'lane:' .. lane,
     'fence', 'batch', 'slot', 'lease', 'source', 'not_before', 'why')
-  change_health(id, subscriber.health, 1)
+  change_health(id, subscriber, 1)
   refile(deliver_job(lane), lane, subscriber.timeout, subscriber.max, l[4], 0)
   redis.call('HINCRBY', ns .. 'counters', 'delivered:' .. id, forget_batch(lane, bid))
 end
@@ -33,7 +36,7 @@ end
 local function failed(lane, id, subscriber, delay, why)
   redis.call('HDEL', ns .. 'lane:' .. lane, 'fence', 'batch', 'slot', 'lease', 'source')
   redis.call('HSET', ns .. 'lane:' .. lane, 'not_before', now + delay, 'why', why)
-  change_health(id, subscriber.health, -2)
+  change_health(id, subscriber, -2)
   file_job(MAIN, deliver_job(lane), now + delay)
   redis.call('HINCRBY', ns .. 'counters', 'failed:' .. id, 1)
 end
@@ -66,11 +69,15 @@ end
 
 promote(MAIN, #outcomes)
 local answer = {0, outcomes}
-for i = FIRST, #ARGV, WIDTH do
-  local slot, fence = ARGV[i], ARGV[i + 4]
-  local taken = fence ~= '' and take_again(MAIN, slot, fence, lease)
+for n, outcome in ipairs(outcomes) do
+  local at = FIRST + (n - 1) * WIDTH
+  local slot, fence = ARGV[at], ARGV[at + 4]
+  -- A slot whose delivery was settled just now holds nothing; another may have its next job already.
+  local take_one = outcome == 'done' and take or take_again
+  local taken = fence ~= '' and take_one(MAIN, slot, fence, lease)
   if taken then answer[#answer + 1] = taken end
 end
 answer[1] = next_look(MAIN)
+wake_in[MAIN] = answer[1] >= 0 and answer[1] or nil -- what was filed above may be taken by now
 wake_workers()
 return answer

@@ -9,10 +9,11 @@ import random
 import time
 
 from routemaster.errors import StoreError
-from routemaster.store.deliveries import Deliveries, Delivery, Settlement
+from routemaster.store.deliveries import Deliveries, Delivery, Settled, Settlement
 from routemaster.uid import Maker
 
 MOST_TOGETHER = 64
+SECOND = 4
 
 
 class Settler:
@@ -21,33 +22,43 @@ class Settler:
         self._uids = uids
         self._patience_s = patience_s
         self._waiting: list[tuple[Settlement, asyncio.Future[Delivery | None]]] = []
-        self._task: asyncio.Task[None] | None = None
+        self._in_air: set[asyncio.Task[None]] = set()
         self.next_look_ms = -1
 
     async def settle(self, settlement: Settlement) -> Delivery | None:
         """Settle one delivery; the slot's next one, or None when there is none for it now."""
         future: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((settlement, future))
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name="settler")
+        self._send()
         return await future
 
-    async def _run(self) -> None:
-        while self._waiting:
-            together = self._waiting[:MOST_TOGETHER]
-            del self._waiting[:MOST_TOGETHER]
-            try:
-                settled = await self._ask([settlement for settlement, _ in together])
-            except StoreError as error:
-                for _, future in together:
+    def _send(self) -> None:
+        """One call at a time, or two when enough is waiting for a second."""
+        while self._waiting and len(self._in_air) < (2 if len(self._waiting) >= SECOND else 1):
+            together, self._waiting = self._waiting[:MOST_TOGETHER], self._waiting[MOST_TOGETHER:]
+            task = asyncio.create_task(self._settle(together))
+            self._in_air.add(task)
+            task.add_done_callback(self._landed)
+
+    def _landed(self, task: asyncio.Task[None]) -> None:
+        self._in_air.discard(task)
+        self._send()
+
+    async def _settle(self, together: list[tuple[Settlement, asyncio.Future[Delivery | None]]]) -> None:
+        try:
+            settled = await self._ask([settlement for settlement, _ in together])
+        except StoreError as error:
+            for _, future in together:
+                if not future.done():
                     future.set_exception(error)
-                continue
-            self.next_look_ms = settled.next_look_ms
-            for settlement, future in together:
-                taken = settled.taken.get(settlement.delivery.slot)
+            return
+        self.next_look_ms = settled.next_look_ms
+        for settlement, future in together:
+            taken = settled.taken.get(settlement.delivery.slot)
+            if not future.done():
                 future.set_result(taken if isinstance(taken, Delivery) else None)
 
-    async def _ask(self, settlements: list[Settlement]):
+    async def _ask(self, settlements: list[Settlement]) -> Settled:
         deadline = time.monotonic() + self._patience_s
         generation = self._uids()
         while True:

@@ -8,7 +8,6 @@
 
 import asyncio
 import random
-import secrets
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -36,6 +35,7 @@ class Slots:
         self._settings = settings
         self._deliveries = deliveries
         self._sender = sender
+        self._uids = uids  # fences: unique for good, also after the store was rolled back
         self._settler = Settler(deliveries, uids, patience_s=settings.lease_ms / 2000)
         self._ask_for = settings.worker_threads  # at the start: what a namesake that died had is ours
         self._free = [f"{name}.{number}" for number in range(settings.worker_threads)]
@@ -79,7 +79,7 @@ class Slots:
         """Ask for a few slots, then for more as long as every one that asked got a job."""
         most = self._ask_for
         asked, self._free = self._free[:most], self._free[most:]
-        fences = {slot: secrets.token_urlsafe(12) for slot in asked}
+        fences = {slot: self._uids() for slot in asked}
         started = time.monotonic()
         try:
             acquired = await self._again(lambda: self._deliveries.acquire(MAIN, fences))
@@ -133,7 +133,7 @@ class Slots:
         return lease_left_ms >= self._settings.delivery_timeout_ms
 
     def _settlement(self, delivery: Delivery, outcome: Outcome) -> Settlement:
-        next_fence = "" if self._leaving else secrets.token_urlsafe(12)
+        next_fence = "" if self._leaving else self._uids()
         record = _record(delivery, outcome)
         if outcome.delivered:
             return Settlement(delivery, next_fence, None, "", record)

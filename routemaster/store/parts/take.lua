@@ -21,12 +21,16 @@ local function show_batch(slot, lane, bid, source, subscriber)
   return shown
 end
 
+local subscribers = {} -- those that were read in this call
+
 local function read_subscriber(id)
+  if subscribers[id] then return subscribers[id] end
   local s = redis.call('HMGET', ns .. 'subscriber:' .. id,
     'incarnation', 'timeout', 'max_events', 'paused', 'callback', 'uuid', 'health_points')
   if not s[1] then return nil end
-  return {incarnation = s[1], timeout = tonumber(s[2]), max = tonumber(s[3]), paused = s[4] == '1',
+  subscribers[id] = {incarnation = s[1], timeout = tonumber(s[2]), max = tonumber(s[3]), paused = s[4] == '1',
     callback = s[5], uuid = s[6], health = tonumber(s[7])}
+  return subscribers[id]
 end
 
 -- The batch that is next in the lane, sealed; or nil.
