@@ -54,6 +54,7 @@ class Delivered(msgspec.Struct):
 _encoder = msgspec.json.Encoder()
 _decode_one = msgspec.json.Decoder(Event).decode
 _many = msgspec.json.Decoder(list[Event])
+_raws = msgspec.json.Decoder(list[msgspec.Raw])
 _lines = msgspec.json.Decoder(Event)
 _FIELDS = tuple(field.name for field in msgspec.structs.fields(Event))
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -76,10 +77,9 @@ def parse_many(body: bytes, max_data: int, max_events: int, *, lines: bool) -> l
         sound = body.isascii() or bool(body.decode())
     except _UNREADABLE:
         events, sound = [], False
-    unusable = next((index for index, event in enumerate(events) if not usable(event, max_data)), None)
-    if sound and 0 < len(events) <= max_events and unusable is None:
+    if sound and 0 < len(events) <= max_events and all(usable(event, max_data) for event in events):
         return events
-    raise _explain_many(body, max_events, lines=lines) or InvalidInput(*_too_long(max_data), index=unusable)
+    raise _explain_many(body, max_data, max_events, lines=lines)
 
 
 def usable(event: Event, max_data: int) -> bool:
@@ -187,28 +187,27 @@ def _too_long(max_data: int) -> tuple[str, str]:
     return "data", f"at most {max_data} bytes of JSON"
 
 
-def _explain_many(body: bytes, max_events: int, *, lines: bool) -> InvalidInput | None:
-    values: list[Any] = []
+def _explain_many(body: bytes, max_data: int, max_events: int, *, lines: bool) -> InvalidInput:
+    """The first thing that is wrong, in the order of the events."""
     if lines:
-        for number, line in enumerate(body.splitlines()):
-            if line.strip():
-                try:
-                    values.append(_read(line))
-                except InvalidInput as error:
-                    return InvalidInput(error.field, error.expected, index=number)
+        items = [line for line in body.split(b"\n") if line.strip()]
     else:
-        value = _read(body)
-        if not isinstance(value, list):
+        try:
+            items = [bytes(item) for item in _raws.decode(body)]
+            body.decode()
+        except _UNREADABLE:
+            _read(body)
             return InvalidInput("body", "an array of events")
-        values = cast(list[Any], value)
-    if not values:
+    if not items:
         return InvalidInput("body", "at least one event")
-    if len(values) > max_events:
-        return InvalidInput("body", f"at most {max_events} events, not {len(values)}")
-    for index, value in enumerate(values):
-        if problem := _problem(value):
-            return InvalidInput(*problem, index=index)
-    return None
+    if len(items) > max_events:
+        return InvalidInput("body", f"at most {max_events} events, not {len(items)}")
+    for index, item in enumerate(items):
+        try:
+            parse_one(item, max_data)
+        except InvalidInput as error:
+            return InvalidInput(error.field, error.expected, index=index)
+    return InvalidInput("body", "JSON text in UTF-8")
 
 
 def _problem(value: Any) -> tuple[str, str] | None:

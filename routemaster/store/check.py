@@ -23,8 +23,11 @@ async def check(link: Link, namespace: str) -> None:
         raise StoreUnfit(
             f"the store's maxmemory-policy is {policy}, which throws events away: set it to noeviction"
         )
-    await link.call("SET", f"{namespace}layout", LAYOUT, "NX")
-    layout = int(await link.call("GET", f"{namespace}layout"))
+    layout = await link.call("GET", f"{namespace}layout")
+    if layout is None:  # written only then: a full store takes no write, and has to be drained
+        await link.call("SET", f"{namespace}layout", LAYOUT, "NX")
+        layout = await link.call("GET", f"{namespace}layout")
+    layout = int(layout)
     if layout > LAYOUT:
         raise StoreUnfit(f"the store has layout {layout}, this version knows {LAYOUT}: upgrade Routemaster")
 

@@ -190,16 +190,16 @@ end
 -- Put runs into the lane's current batch, opening and sealing batches as they fill.
 local function fill(lane, subscriber, max, timeout, runs)
   local bid = redis.call('SRANDMEMBER', ns .. 'batches:current:' .. lane)
-  local held = 0
+  local held, sealed = 0, false
   if bid then
     local head = redis.call('LRANGE', ns .. 'batch:' .. bid, 3, 5)
     held = tonumber(head[3])
     if held >= max or head[1] ~= generation then
       seal(lane, bid)
-      bid = nil
+      bid, sealed = nil, true
     end
   end
-  local run, at, opened, sealed, total = 1, runs[1], 0, false, 0
+  local run, at, opened, total = 1, runs[1], 0, 0
   while at do
     local items = {}
     if not bid then

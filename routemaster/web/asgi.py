@@ -19,21 +19,12 @@ async def read_body(receive: Receive, headers: dict[bytes, bytes], max_bytes: in
     length = headers.get(b"content-length")
     if length is not None and int(length) > max_bytes:
         raise Problem(413, f"the body has {int(length)} bytes; at most {max_bytes} are taken")
-    message = await receive()
-    if message["type"] == "http.request" and not message.get("more_body"):
-        body: bytes = message.get("body", b"")
-        if len(body) > max_bytes:
-            raise Problem(413, f"the body has more than {max_bytes} bytes")
-        return body
-    return await _read_rest(receive, message, max_bytes, timeout_ms)
-
-
-async def _read_rest(receive: Receive, message: dict[str, Any], max_bytes: int, timeout_ms: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             while True:
+                message = await receive()
                 if message["type"] != "http.request":
                     raise HungUp
                 chunks.append(message.get("body", b""))
@@ -42,7 +33,6 @@ async def _read_rest(receive: Receive, message: dict[str, Any], max_bytes: int, 
                     raise Problem(413, f"the body has more than {max_bytes} bytes")
                 if not message.get("more_body"):
                     return b"".join(chunks)
-                message = await receive()
     except TimeoutError:
         raise Problem(
             408, f"the body did not come within {timeout_ms} ms", [(b"connection", b"close")]

@@ -81,7 +81,9 @@ class Control:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method, path = scope["method"], scope["path"]
-        if path in ("/health", "/health/ping", "/health/ping.json") and method in ("GET", "HEAD"):
+        if path in ("/health", "/health/ping", "/health/ping.json"):
+            if method not in ("GET", "HEAD"):
+                raise Problem(405, "expected GET here", [(b"allow", b"GET, HEAD")])
             await answer_json(send, b"{}")
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -100,16 +102,12 @@ class Control:
 
                 await handler(Call(client, match.groups(), read, send))
                 return
-        allowed = ", ".join(sorted({row[0] for row, _ in found}))
+        more = {"POST"} if path.startswith("/topics/") else set[str]()  # taken by Ingest
+        allowed = ", ".join(sorted({row[0] for row, _ in found} | more))
         raise Problem(405, f"expected {allowed} here", [(b"allow", allowed.encode())])
 
     async def _client(self, headers: dict[bytes, bytes]) -> Client:
-        try:
-            await self._access.refresh()
-        except StoreError:
-            # While the store is away nobody can be refused for sure; those we know get their 503.
-            if self._access.who(headers.get(b"authorization")) is None:
-                raise
+        await self._access.refresh()
         who = self._access.who(headers.get(b"authorization"))
         if who is None:
             raise unauthorized()

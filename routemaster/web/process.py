@@ -47,7 +47,7 @@ def run(settings: Settings, *, sockets: list[socket.socket] | None) -> int:
 
 
 async def _serve(settings: Settings, sockets: list[socket.socket] | None) -> int:
-    link = Link(settings.redis_url)
+    link = Link(settings.redis_url, silence_s=0.7)
     await _open(link, settings.redis_prefix)
     uids = Maker()
     registry = Registry(link, settings.redis_prefix, uids)

@@ -8,8 +8,9 @@ bodies and slow senders hold for both.
 
 import asyncio
 import contextlib
+import signal
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -180,11 +181,13 @@ class Protocol(HttpToolsProtocol):
     header_bytes = 0  # of a request whose headers are not complete
     _post: Post | None = None
     _ignores = False
+    _may_be_large = False
 
     def data_received(self, data: bytes) -> None:
         if self._ignores:
             return
         cycle = self.cycle
+        self._may_be_large = self.header_bytes + len(data) > self.limits.header_bytes
         super().data_received(data)
         if self._post is not None:
             self._post.watch()
@@ -214,6 +217,10 @@ class Protocol(HttpToolsProtocol):
         self.headers = []
 
     def on_headers_complete(self) -> None:
+        if self._may_be_large:
+            size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if size > self.limits.header_bytes:
+                raise ValueError(f"the headers have more than {self.limits.header_bytes} bytes")
         parser: Any = self.parser
         if self.takes_posts and self.url.startswith(POSTS) and parser.get_method() == b"POST":
             self._begin_post(parser.get_http_version() != "1.0" and parser.should_keep_alive())
@@ -301,6 +308,19 @@ def _closing(head: bytes) -> bytes:
     return head.replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
 
 
+class Server(uvicorn.Server):
+    """Ends when it is told to; uvicorn's own would then die of the signal, before our clean-up."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        held = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in held.items():
+                signal.signal(number, handler)
+
+
 class Sweeper:
     """Closes connections that have been in the middle of a request's headers for two sweeps, and
     those that have been idle for long."""
@@ -347,7 +367,7 @@ async def serve(
     if take_post is not None:
         Protocol.take_post = staticmethod(take_post)
         Protocol.takes_posts = True
-    server = uvicorn.Server(
+    server = Server(
         uvicorn.Config(
             app,
             host=host,

@@ -24,7 +24,7 @@ from routemaster.cli.demo.cast import PUBLISHERS, SUBSCRIBERS
 from routemaster.cli.demo.ledger import Ledger
 from routemaster.cli.demo.snapshot import PublisherRow, Snapshot, SubscriberRow
 from routemaster.cli.folder import Bus, find
-from tests.cli.until import alive, until
+from tests.until import alive, until
 
 ALL_TOPICS = {part.name: part.topics for part in SUBSCRIBERS}
 

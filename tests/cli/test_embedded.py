@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from routemaster.cli.embedded import SOCKET_PATH_MAX_BYTES, EmbeddedStore, machine_memory_bytes
 from routemaster.cli.supervisor import Supervisor
 from routemaster.errors import StartFailed
-from tests.cli.until import DEADLINE_S, until_async
+from tests.until import DEADLINE_S, until_async
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from routemaster.cli import tether
 from routemaster.cli.supervisor import Backoff, Child, Supervisor
 from routemaster.errors import StartFailed
-from tests.cli.until import alive, until, until_async
+from tests.until import alive, until, until_async
 
 DIARY = """
 import os, signal, sys, time

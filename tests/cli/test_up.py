@@ -13,7 +13,7 @@ import pytest
 from redis import Redis
 
 from routemaster.cli.folder import Bus, find
-from tests.cli.until import alive, until
+from tests.until import alive, until
 
 STUB = Path(__file__).with_name("stub.py")
 UP = f"""
