@@ -1,5 +1,6 @@
 """When the store's memory is full: 503 with Retry-After, and nothing is half stored."""
 
+import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -62,9 +63,9 @@ def test_what_is_stored_is_what_was_answered_200(full: Full):
     blocks = bus.redis.xrange(bus.key("log:events"))
     assert sum(int(block[b"n"]) for _, block in blocks) == taken
     assert bus.redis.hget(bus.key("batches:gauges:event"), full.subscriber.id) == str(taken).encode()
-    header = 5
-    sizes = [bus.redis.llen(key) - header for key in bus.redis.scan_iter(bus.key("batch:*"))]
-    assert sum(sizes) == taken
+    header, run_head = 6, struct.Struct(">QI")
+    batches = [bus.redis.lrange(key, header, -1) for key in bus.redis.scan_iter(bus.key("batch:*"))]
+    assert sum(run_head.unpack_from(run)[1] for runs in batches for run in runs) == taken
 
 
 def test_a_new_topic_is_not_half_claimed(full: Full):

@@ -144,7 +144,7 @@ def test_every_attempt_is_recorded(bus: Bus, publisher: Caller, subscriber: Call
 
     def records() -> list[dict]:
         entries = bus.redis.xrange(bus.key("log:deliveries"))
-        found = [json.loads(line) for _, block in entries for line in block[b"e"].splitlines()]
+        found = [json.loads(line) for _, block in entries for line in block[b"e"].split(b",\n")]
         return [record for record in found if record["subscriber"] == subscriber.id]
 
     until(lambda: len(records()) == 2, "two records")
