@@ -48,10 +48,12 @@ class Bus:
         self.folder = Path(tempfile.mkdtemp(prefix="rm-bench-"))
         self.processes: list[subprocess.Popen[bytes]] = []
         store = EmbeddedStore(self.folder, 8 * 2**30)
-        self.store_process = self._start(*store.prepare(os.environ, -1).command)
+        child = store.prepare(os.environ, -1)
+        self._environ = dict(child.environ)
+        self.store_process = self._start(*child.command)
         until(lambda: asyncio.run(store.answers()), 10, "the store")
         self.redis: Any = Redis(unix_socket_path=str(store.socket))
-        self._environ = {
+        self._environ |= {
             "ROUTEMASTER_REDIS_URL": store.url,
             "ROUTEMASTER_ROOT_KEY": ROOT,
             "ROUTEMASTER_ALLOW_PRIVATE_CALLBACKS": "127.0.0.0/8",
@@ -68,7 +70,7 @@ class Bus:
     def _start(self, *command: str, fd: int | None = None) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             command,
-            env={**os.environ, **getattr(self, "_environ", {})},
+            env=self._environ,
             pass_fds=() if fd is None else (fd,),
             stderr=subprocess.DEVNULL if command[0].endswith("server") else None,
         )

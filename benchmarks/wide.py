@@ -25,7 +25,7 @@ def measure() -> list[Result]:
         thread.start()
         waits: list[float] = []
         while thread.is_alive():
-            waits.append(run("127.0.0.1", bus.port, [other], connections=4, seconds=1.0, rate=100)["most"])
+            waits.append(run("127.0.0.1", bus.port, [other], connections=64, seconds=1.0, rate=100)["most"])
         thread.join()
         queued = sum(int(n) for n in bus.redis.hgetall("rm:batches:gauges:event").values())
     note = f"{queued:,} event copies stored in {took[0]:.1f} s"

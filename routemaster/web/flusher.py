@@ -2,9 +2,9 @@
 
 No timer: an idle process flushes at once, a busy one fills larger flushes; a second one follows before
 the first is answered only when much is waiting. A flush is bounded in bytes and in bytes × lanes, so
-that no call keeps the store from others for long; a wide request is cut by events over several flushes
-while small ones pass beside it, and is answered after its last. Acknowledged means stored: a request is
-answered only by the store's answer.
+that no call keeps the store from others for long; a wide request (many bytes for many subscribers) is
+cut by events over several flushes of its own, in turns with those of the others, and is answered after
+its last. Acknowledged means stored: a request is answered only by the store's answer.
 """
 
 import asyncio
@@ -32,7 +32,8 @@ from routemaster.web.snapshot import Lane, Route
 
 log = structlog.get_logger("web")
 MAX_BYTES = 2 * 2**20  # of one flush
-MAX_COPIED = 8 * 2**20  # bytes × lanes of one flush
+MAX_COPIED = 2**20  # bytes × lanes of one flush
+WIDE = 2**19  # bytes × lanes from which on a request goes in flushes of its own
 SECOND_BYTES = 64 * 2**10  # waiting, for a second flush to follow before the first is answered;
 
 SECOND_REQUESTS = 32  # or so many requests
@@ -57,7 +58,8 @@ class Publish:
     runs: list[tuple[int, str]]  # how many events in a row have the same address
     urls: list[str]
     keys: list[tuple[str, str]] | None
-    size: int
+    size: int  # bytes that are not in the air or stored yet
+    width: int = 1  # subscribers of the address that has most
     stored: int = 0
     repeated: dict[int, str] = field(default_factory=dict[int, str])
 
@@ -94,7 +96,9 @@ class Flusher:
         self._process = uids()
         self._number = 0
         self._queue: deque[Publish] = deque()
+        self._wide: deque[Publish] = deque()
         self._waiting_bytes = 0
+        self._last_was_wide = False
         self._in_air: set[asyncio.Task[None]] = set()
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -104,7 +108,7 @@ class Flusher:
 
     async def stop(self) -> None:
         """Store what is queued (the server has stopped taking requests), then end."""
-        while self._queue or self._in_air:  # noqa: ASYNC110 (at shutdown only)
+        while self._queue or self._wide or self._in_air:  # noqa: ASYNC110 (at shutdown only)
             await asyncio.sleep(0.01)
         if self._task is not None:
             self._task.cancel()
@@ -112,22 +116,26 @@ class Flusher:
                 await self._task
 
     def submit(self, publish: Publish) -> None:
-        self._waiting_bytes += publish.size
-        self._queue.append(publish)
+        route = self._access.snapshot.route
+        publish.width = max([route(address).width for _, address in publish.runs]) or 1
+        self._enqueue(publish)
+
+    def _enqueue(self, publish: Publish) -> None:
+        if publish.size * publish.width > WIDE:
+            self._wide.append(publish)
+        else:
+            self._waiting_bytes += publish.size
+            self._queue.append(publish)
         self._wanted.set()
 
     async def _run(self) -> None:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            while self._queue and self._may_send():
-                task = asyncio.create_task(self._send(self._collect()))
+            while parts := self._collect():
+                task = asyncio.create_task(self._send(parts))
                 self._in_air.add(task)
                 task.add_done_callback(self._landed)
-
-    def _may_send(self) -> bool:
-        much = self._waiting_bytes >= SECOND_BYTES or len(self._queue) >= SECOND_REQUESTS
-        return len(self._in_air) < (2 if much else 1)
 
     def _landed(self, task: asyncio.Task[None]) -> None:
         self._in_air.discard(task)
@@ -143,16 +151,28 @@ class Flusher:
             problem = problem_of(error)
             self._fail([part.publish for part in parts], problem)
             if isinstance(error, StoreAway):
-                waiting, self._queue = self._queue, deque()
+                waiting = [*self._queue, *self._wide]
+                self._queue.clear()
+                self._wide.clear()
                 self._waiting_bytes = 0
                 self._fail(waiting, problem)
 
     # Collecting
 
     def _collect(self) -> list[Part]:
-        """Take requests off the queue up to the bounds. A wide one gets at most half of them; the
-        rest of it waits until that is stored, so that its events stay in order."""
-        route = self._access.snapshot.route
+        """What goes in the next flush; nothing when it is not its time yet."""
+        in_air = len(self._in_air)
+        turn = self._wide and not (self._last_was_wide and self._queue)
+        if in_air == 0 and turn:
+            self._last_was_wide = True
+            return [self._cut(self._wide.popleft())]
+        much = self._waiting_bytes >= SECOND_BYTES or len(self._queue) >= SECOND_REQUESTS
+        if in_air == 0 or (in_air == 1 and (much or self._last_was_wide)):
+            self._last_was_wide = False
+            return self._collect_many()
+        return []
+
+    def _collect_many(self) -> list[Part]:
         copied, size = MAX_COPIED, MAX_BYTES
         parts: list[Part] = []
         keys: set[str] = set()
@@ -167,17 +187,23 @@ class Flusher:
                     put_back.append(publish)
                     continue
                 keys |= names
-            width = max([route(address).width for _, address in publish.runs]) or 1
-            stop, cost = len(publish.lines), publish.size
-            if cost * width > MAX_COPIED // 2:
-                stop, cost = _cut(publish, MAX_COPIED // 2 // width)
-            parts.append(Part(publish, publish.stored, stop))
-            self._waiting_bytes -= cost
-            publish.size -= cost
-            copied -= cost * width
-            size -= cost
+            parts.append(Part(publish, publish.stored, len(publish.lines)))
+            self._waiting_bytes -= publish.size
+            copied -= publish.size * publish.width
+            size -= publish.size
         queue.extendleft(reversed(put_back))
         return parts
+
+    def _cut(self, publish: Publish) -> Part:
+        """As much of a wide request as one flush takes. The rest waits until that is stored, so that
+        its events stay in order."""
+        start = stop = publish.stored
+        lines, size, most = publish.lines, 0, MAX_COPIED // publish.width
+        while stop < len(lines) and (size == 0 or size + len(lines[stop]) <= most):
+            size += len(lines[stop])
+            stop += 1
+        publish.size -= size
+        return Part(publish, start, stop)
 
     # Storing
 
@@ -275,8 +301,7 @@ class Flusher:
             if publish.stored == len(publish.lines):
                 publish.answer(publish)
             elif not publish.post.response_complete:
-                self._waiting_bytes += publish.size
-                self._queue.append(publish)
+                self._enqueue(publish)
 
     def _fail(self, publishes: Iterable[Publish], problem: Problem) -> None:
         for publish in publishes:
@@ -316,16 +341,6 @@ class Flusher:
 
 def not_owner(topic: str) -> Problem:
     return Problem(403, f"another client is the publisher of {topic}", field="topic")
-
-
-def _cut(publish: Publish, most_bytes: int) -> tuple[int, int]:
-    """How far a wide request goes in one flush, at least by one event, and how many bytes that is."""
-    size = 0
-    stop = publish.stored
-    while stop < len(publish.lines) and (size == 0 or size + len(publish.lines[stop]) <= most_bytes):
-        size += len(publish.lines[stop])
-        stop += 1
-    return stop, publish.size if stop == len(publish.lines) else min(size, publish.size)
 
 
 def _starts(lines: list[bytes]) -> bytes:
