@@ -1,8 +1,13 @@
 """Whether the store is one that we can run on: asked once, when a process starts."""
 
-from routemaster.errors import StoreUnfit
+import asyncio
+
+import structlog
+
+from routemaster.errors import StoreAway, StoreUnfit
 from routemaster.store.link import Link
 
+log = structlog.get_logger("store")
 LAYOUT = 1
 VALKEY_FLOOR = (8, 0)
 REDIS_FLOOR = (7, 2)
@@ -30,6 +35,20 @@ async def check(link: Link, namespace: str) -> None:
     layout = int(layout)
     if layout > LAYOUT:
         raise StoreUnfit(f"the store has layout {layout}, this version knows {LAYOUT}: upgrade Routemaster")
+
+
+async def wait_for(link: Link, namespace: str) -> None:
+    """Wait until the store answers, then check it: who starts before the store comes up by itself."""
+    was_told = False
+    while True:
+        try:
+            await check(link, namespace)
+            return
+        except StoreAway as error:
+            if not was_told:
+                log.warning("the store is away", reason=str(error))
+                was_told = True
+            await asyncio.sleep(0.1)
 
 
 def fields_of(text: bytes) -> dict[str, str]:

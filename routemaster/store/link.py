@@ -31,11 +31,8 @@ class Link:
         self._why = "the store cannot be reached"
         self.connected = 0  # how many connections have been made: tells a caller that one was lost
 
-    async def open(self) -> None:
-        """Start keeping a connection; waits for the first one or raises what is in its way."""
-        self._connection = await connect(self.url)
-        self.connected += 1
-        self._ready.set()
+    def open(self) -> None:
+        """Start keeping a connection; the first one may take its time, as any later one."""
         self._keeper = asyncio.create_task(self._keep(), name="store link")
 
     async def close(self) -> None:

@@ -78,6 +78,7 @@ for n, outcome in ipairs(outcomes) do
   if taken then answer[#answer + 1] = taken end
 end
 answer[1] = next_look(MAIN)
-wake_in[MAIN] = answer[1] >= 0 and answer[1] or nil -- what was filed above may be taken by now
+-- What was filed above may be taken by now.
+if wake_in[MAIN] then wake_in[MAIN] = answer[1] >= 0 and answer[1] or nil end
 wake_workers()
 return answer

@@ -9,9 +9,12 @@ import base64
 import binascii
 import hmac
 
+from routemaster.errors import StoreAway
 from routemaster.store.registry import Client, Registry
 from routemaster.web.snapshot import MEMO_LIMIT, Snapshot, digest_of
 
+OPEN_PATIENCE_S = 0.5
+MEMO_HEADER_BYTES = 512
 ROOT = Client("root", "root", "root", ())
 
 
@@ -20,8 +23,13 @@ class Access:
         self.registry = registry
         self.snapshot = Snapshot(b"", {}, {}, {})
         self._root = root_key.encode() if root_key else None
+        self._opened = asyncio.Event()
         self._look: asyncio.Task[None] | None = None  # asking the store now
         self._next_look: asyncio.Task[None] | None = None  # not sent yet
+
+    def open(self) -> None:
+        """The store is one that we can run on: it may be asked from here on."""
+        self._opened.set()
 
     async def refresh(self) -> None:
         """Make the snapshot as new as the store was when this was asked. Those who ask before a look
@@ -38,6 +46,11 @@ class Access:
         await self._load()
 
     async def _load(self) -> None:
+        try:
+            async with asyncio.timeout(OPEN_PATIENCE_S):
+                await self._opened.wait()
+        except TimeoutError:
+            raise StoreAway("the store has not answered since this process started") from None
         if await self.registry.epoch() == self.snapshot.epoch:
             return
         self.snapshot = self.snapshot.changed(await self.registry.read(self.snapshot.epoch))
@@ -50,8 +63,9 @@ class Access:
         known = snapshot.credentials.get(header)
         if known is None:
             known = self._look_up(snapshot, header)
-            if known is not None and len(snapshot.credentials) < MEMO_LIMIT:
-                snapshot.credentials[header] = known
+            memo = snapshot.credentials
+            if known is not None and len(header) <= MEMO_HEADER_BYTES and len(memo) < MEMO_LIMIT:
+                memo[header] = known
         return known
 
     def _look_up(self, snapshot: Snapshot, header: bytes) -> tuple[Client, str] | None:

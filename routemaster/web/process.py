@@ -3,12 +3,11 @@
 import asyncio
 import socket
 
-import structlog
 import uvloop
 
 from routemaster.errors import RoutemasterError
 from routemaster.settings import Settings
-from routemaster.store.check import check
+from routemaster.store.check import wait_for
 from routemaster.store.link import Link
 from routemaster.store.publish import Limits as FlushLimits
 from routemaster.store.registry import Registry
@@ -20,8 +19,6 @@ from routemaster.web.flusher import Flusher
 from routemaster.web.ingest import Ingest
 from routemaster.web.problem import Problem, problem_of
 from routemaster.web.server import Limits, serve
-
-log = structlog.get_logger("web")
 
 
 class App:
@@ -48,11 +45,11 @@ def run(settings: Settings, *, sockets: list[socket.socket] | None) -> int:
 
 async def _serve(settings: Settings, sockets: list[socket.socket] | None) -> int:
     link = Link(settings.redis_url, silence_s=0.7)
-    await _open(link, settings.redis_prefix)
+    link.open()
     uids = Maker()
     registry = Registry(link, settings.redis_prefix, uids)
     access = Access(registry, settings.root_key)
-    await access.refresh()
+    checked = asyncio.create_task(_check(link, settings.redis_prefix, access))
     flusher = Flusher(
         link,
         settings.redis_prefix,
@@ -75,25 +72,18 @@ async def _serve(settings: Settings, sockets: list[socket.socket] | None) -> int
             sockets,
             limits,
             take_post=Ingest(settings, access, flusher, uids).take,
+            needs=checked,
             host=settings.host,
             port=settings.port,
         )
     finally:
+        checked.cancel()
         await flusher.stop()
         await link.close()
     return 0
 
 
-async def _open(link: Link, namespace: str) -> None:
-    """Wait for the store: a web process that starts before it comes up by itself."""
-    while True:
-        try:
-            await link.open()
-            await check(link, namespace)
-            return
-        except RoutemasterError as error:
-            await link.close()
-            if type(error).__name__ != "StoreAway":
-                raise
-            log.warning("the store is away", reason=str(error))
-            await asyncio.sleep(0.2)
+async def _check(link: Link, namespace: str, access: Access) -> None:
+    """Requests are answered 503 until the store is there and fit; one that is unfit ends the process."""
+    await wait_for(link, namespace)
+    access.open()

@@ -311,6 +311,10 @@ def _closing(head: bytes) -> bytes:
 class Server(uvicorn.Server):
     """Ends when it is told to; uvicorn's own would then die of the signal, before our clean-up."""
 
+    def leave_if_failed(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.should_exit = True
+
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         held = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -359,10 +363,11 @@ async def serve(
     limits: Limits,
     *,
     take_post: Callable[[Post], None] | None = None,
+    needs: asyncio.Task[None] | None = None,
     host: str = "",
     port: int = 0,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; requests under way are finished first."""
+    """Serve until SIGTERM or SIGINT, or until what it needs fails; requests under way are finished first."""
     Protocol.limits = limits
     if take_post is not None:
         Protocol.take_post = staticmethod(take_post)
@@ -385,9 +390,13 @@ async def serve(
             backlog=4096,
         )
     )
+    if needs is not None:
+        needs.add_done_callback(server.leave_if_failed)
     sweeper = asyncio.create_task(Sweeper(server).run(), name="sweeper")
     try:
         await server.serve(sockets=sockets)
+        if needs is not None and needs.done():
+            needs.result()
     finally:
         sweeper.cancel()
         with contextlib.suppress(asyncio.CancelledError):

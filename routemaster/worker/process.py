@@ -9,9 +9,9 @@ from typing import Any
 import structlog
 import uvloop
 
-from routemaster.errors import RoutemasterError, StoreAway, StoreError
+from routemaster.errors import StoreError
 from routemaster.settings import Settings
-from routemaster.store.check import check
+from routemaster.store.check import wait_for
 from routemaster.store.connection import Connection, connect
 from routemaster.store.deliveries import AUX, MAIN, Deliveries
 from routemaster.store.link import Link
@@ -64,9 +64,15 @@ async def _work(settings: Settings, name: str) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, leaving.set)
     link = Link(settings.redis_url, patience_s=1.0)
-    await _open(link, settings.redis_prefix, leaving)
-    if leaving.is_set():
+    link.open()
+    stop = asyncio.ensure_future(leaving.wait())
+    found = asyncio.ensure_future(wait_for(link, settings.redis_prefix))
+    await asyncio.wait([stop, found], return_when=asyncio.FIRST_COMPLETED)
+    if not found.done():
+        found.cancel()
+        await link.close()
         return 0
+    found.result()
     deliveries = Deliveries(
         link,
         settings.redis_prefix,
@@ -88,7 +94,6 @@ async def _work(settings: Settings, name: str) -> int:
             *aux.tickers(),
         )
     ]
-    stop = asyncio.ensure_future(leaving.wait())
     done, _ = await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
     broken = [task for task in done if task is not stop]
     await slots.leave()
@@ -110,19 +115,3 @@ async def _beat(deliveries: Deliveries, name: str, slots: Slots) -> None:
         except StoreError as error:
             log.info("no heartbeat", reason=str(error))
         await asyncio.sleep(BEAT_S)
-
-
-async def _open(link: Link, namespace: str, leaving: asyncio.Event) -> None:
-    """Wait for the store: a worker that starts before it comes up by itself."""
-    while not leaving.is_set():
-        try:
-            await link.open()
-            await check(link, namespace)
-            return
-        except StoreAway as error:
-            await link.close()
-            log.warning("the store is away", reason=str(error))
-            await asyncio.sleep(0.2)
-        except RoutemasterError:
-            await link.close()
-            raise

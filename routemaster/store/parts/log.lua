@@ -35,13 +35,14 @@ local function generation_of(log, candidate)
   return candidate
 end
 
--- Remember what left the log unarchived; a gap that goes on is made longer, not another one.
+-- Remember what left the log unarchived; a gap that goes on is made longer (with the latest reason), not
+-- another one, so that there are at most as many as generations.
 local function record_gap(log, generation, from, to, why, counts)
   local key = ns .. 'log:' .. log .. ':gaps'
   local last = redis.call('LINDEX', key, -1)
   local gap = last and cjson.decode(last)
-  if gap and gap[1] == generation and gap[4] == why and gap[3] + 1 == from then
-    gap[3] = to
+  if gap and gap[1] == generation and gap[3] + 1 == from then
+    gap[3], gap[4] = to, why
     for topic, n in pairs(counts) do gap[5][topic] = (gap[5][topic] or 0) + n end
     redis.call('LSET', key, -1, cjson.encode(gap))
   else
