@@ -12,7 +12,8 @@
 --       6 first 15 characters of new batch ids, 7 number of the first,
 --       8 topics (msgpack [[name, client, events, index of the last], …]),
 --       9 side columns (JSON [[events, publisher, kind, topic, environment, traceparent], …]),
---      10 idempotency keys (msgpack [[index, field, fingerprint and uid], …], or ''),
+--      10 idempotency keys (msgpack [[index, field, fingerprint and uid], …], or ''); those of events
+--         that are not in this flush (a wide request is cut) are only checked for conflicts,
 --      11 window ms and 12 most keys of idempotency, 13 most bytes of the log, 14 ms to keep the ledger,
 --      15 number of events, 16 where each starts in the text, and its end (4 bytes each, little-endian),
 --      17 the events as they are delivered, separated by ",\n",
@@ -60,14 +61,15 @@ local function look_up_keys(rows)
     local previous = redis.call('HMGET', ns .. 'ids:previous', unpack(fields, from, to))
     for i = from, to do
       local row, known = rows[i], current[i - from + 1] or previous[i - from + 1]
-      if not known then
-        fresh[#fresh + 1] = row[2]
-        fresh[#fresh + 1] = row[3]
-      elseif string.sub(known, 1, 8) == string.sub(row[3], 1, 8) then
+      local here = row[1] < count
+      if known and string.sub(known, 1, 8) ~= string.sub(row[3], 1, 8) then
+        conflicts[#conflicts + 1] = row[1]
+      elseif known and here then
         repeated[#repeated + 1] = row[1]
         repeated[#repeated + 1] = string.sub(known, 9)
-      else
-        conflicts[#conflicts + 1] = row[1]
+      elseif here then
+        fresh[#fresh + 1] = row[2]
+        fresh[#fresh + 1] = row[3]
       end
     end
   end

@@ -20,7 +20,7 @@ from itertools import accumulate
 import msgspec
 import structlog
 
-from routemaster.errors import StoreAway, StoreError
+from routemaster.errors import StoreAway
 from routemaster.event import SEPARATOR
 from routemaster.store.link import Link
 from routemaster.store.publish import Conflict, Denied, Flush, Late, Limits, Stale, Stored, send_flush
@@ -32,9 +32,8 @@ from routemaster.web.snapshot import Lane, Route
 
 log = structlog.get_logger("web")
 MAX_BYTES = 2 * 2**20  # of one flush
-MAX_COPIED = 4 * 2**20  # bytes × lanes of one flush
-WIDE = 2**19  # bytes × lanes from which on a request goes in flushes of its own,
-MAX_WIDE = 2**20  # each of so much: 1,000 lanes take the store about 25 ms
+MAX_COPIED = 4 * 2**20  # bytes × lanes of one flush; a request of more is wide,
+MAX_WIDE = 2**20  # and cut into flushes of so much: 1,000 lanes take the store about 25 ms
 SECOND_BYTES = 64 * 2**10  # waiting, for a second flush to follow before the first is answered;
 
 SECOND_REQUESTS = 32  # or so many requests
@@ -122,7 +121,7 @@ class Flusher:
         self._enqueue(publish)
 
     def _enqueue(self, publish: Publish) -> None:
-        if publish.size * publish.width > WIDE:
+        if publish.size * publish.width > MAX_COPIED or publish.stored:
             self._wide.append(publish)
         else:
             self._waiting_bytes += publish.size
@@ -145,10 +144,10 @@ class Flusher:
     async def _send(self, parts: list[Part]) -> None:
         try:
             await self._store(parts)
-        except StoreError as error:
-            log.warning("a flush was not stored", reason=str(error), requests=len(parts))
+        except Exception as error:
             # The store is away or full: nobody waits longer than this for it, and a flush whose
             # requests were answered 503 is not sent again (it might come behind newer events).
+            log.warning("a flush was not stored", reason=str(error), requests=len(parts))
             problem = problem_of(error)
             self._fail([part.publish for part in parts], problem)
             if isinstance(error, StoreAway):
@@ -254,7 +253,10 @@ class Flusher:
             at = len(lines)
             lines += publish.lines if stop - start == len(publish.lines) else publish.lines[start:stop]
             if publish.keys is not None:
-                for index, (name, value) in enumerate(publish.keys[start:stop]):
+                # The first part of a wide request has the keys of all of it checked: a conflict
+                # must not be found when half of it is stored.
+                last = len(publish.keys) if start == 0 else stop
+                for index, (name, value) in enumerate(publish.keys[start:last]):
                     if name:
                         keys.append((at + index, name, value))
             topic = topics.get(publish.topic)
@@ -312,7 +314,7 @@ class Flusher:
         kept: list[Part] = []
         at = 0
         for part in parts:
-            size = part.stop - part.start
+            size = len(part.publish.lines) - part.start
             bad = next((index for index in indexes if at <= index < at + size), None)
             at += size
             if bad is None:

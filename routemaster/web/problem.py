@@ -4,9 +4,11 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
+import structlog
 
 from routemaster.errors import InvalidInput, RoutemasterError, StoreError
 
+log = structlog.get_logger("web")
 CHALLENGE = b'Basic realm="routemaster", charset="UTF-8"'
 TITLES = {
     400: "Bad request",
@@ -18,10 +20,11 @@ TITLES = {
     409: "Conflict",
     413: "Too large",
     415: "Unsupported media type",
+    500: "Failed",
     503: "The store is away",
 }
 
-REASONS = {status: HTTPStatus(status).phrase for status in (*TITLES, 500)}
+REASONS = {status: HTTPStatus(status).phrase for status in TITLES}
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -37,7 +40,10 @@ class Problem(Exception):
         self.more = more
 
 
-def problem_of(error: RoutemasterError) -> Problem:
+def problem_of(error: Exception) -> Problem:
+    """The answer that an error becomes. One that nobody foresaw is logged, and told no more of."""
+    if isinstance(error, Problem):
+        return error
     if isinstance(error, InvalidInput):
         more: dict[str, Any] = {"field": error.field, "expected": error.expected}
         if error.index is not None:
@@ -45,7 +51,10 @@ def problem_of(error: RoutemasterError) -> Problem:
         return Problem(400, str(error), **more)
     if isinstance(error, StoreError):
         return Problem(503, "the store cannot take this now; try again", [(b"retry-after", b"1")])
-    return Problem(400, str(error))
+    if isinstance(error, RoutemasterError):
+        return Problem(400, str(error))
+    log.error("a request failed", exc_info=error)
+    return Problem(500, "this should not have happened; the log says more")
 
 
 def unauthorized() -> Problem:

@@ -5,7 +5,6 @@ import socket
 
 import uvloop
 
-from routemaster.errors import RoutemasterError
 from routemaster.settings import Settings
 from routemaster.store.check import wait_for
 from routemaster.store.link import Link
@@ -17,7 +16,7 @@ from routemaster.web.asgi import HungUp, Receive, Scope, Send, answer_problem
 from routemaster.web.control import Control
 from routemaster.web.flusher import Flusher
 from routemaster.web.ingest import Ingest
-from routemaster.web.problem import Problem, problem_of
+from routemaster.web.problem import problem_of
 from routemaster.web.server import Limits, serve
 
 
@@ -32,9 +31,7 @@ class App:
             await self._control(scope, receive, send)
         except HungUp:
             return
-        except Problem as problem:
-            await answer_problem(send, problem)
-        except RoutemasterError as error:
+        except Exception as error:
             await answer_problem(send, problem_of(error))
 
 

@@ -14,14 +14,11 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from routemaster.errors import RoutemasterError
 from routemaster.web.problem import REASONS, Problem, body_of, problem_of
 
-log = structlog.get_logger("web")
 KEEP_ALIVE_S = 60
 SWEEP_S = 5.0
 LINGER_S = 1.0
@@ -117,13 +114,8 @@ class Post:
         """Act on the request; whatever goes wrong is its answer."""
         try:
             act(*args)
-        except Problem as problem:
-            self.refuse(problem)
-        except RoutemasterError as error:
+        except Exception as error:
             self.refuse(problem_of(error))
-        except Exception:
-            log.exception("a publish failed")
-            self.refuse(Problem(500, "this should not have happened; the log says more"))
 
     def later(self, act: Coroutine[Any, Any, None]) -> None:
         """Act on the request in a task: for what has to ask the store first."""
@@ -134,13 +126,8 @@ class Post:
     async def _attempt_later(self, act: Coroutine[Any, Any, None]) -> None:
         try:
             await act
-        except Problem as problem:
-            self.refuse(problem)
-        except RoutemasterError as error:
+        except Exception as error:
             self.refuse(problem_of(error))
-        except Exception:
-            log.exception("a publish failed")
-            self.refuse(Problem(500, "this should not have happened; the log says more"))
 
     def watch(self) -> None:
         """The rest of the body has to come in time."""
