@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
                 return
             if reply is _NOTHING:
                 return
-            if self._on_push is not None and not waiting:
+            if self._on_push is not None and (not waiting or _is_message(reply)):
                 self._on_push(reply)
                 continue
             future = waiting.popleft()
@@ -126,6 +126,10 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+
+def _is_message(reply: Any) -> bool:
+    return isinstance(reply, list) and cast(list[Any], reply)[0] == b"message"
 
 
 async def connect(url: str, on_push: Callable[[list[Any]], None] | None = None) -> Connection:

@@ -115,9 +115,11 @@ class Deliveries:
         reply = await self._link.run(_SCRUB, self._namespace, queue, silence_ms, least_ms, most_ms)
         return [slot.decode() for slot in reply]
 
-    async def beat(self, worker: str) -> int:
-        """Say that the worker lives; in how many milliseconds to look for jobs, -1 for no need."""
-        return int(await self._link.run(_BEAT, self._namespace, worker, MAIN))
+    async def beat(self, worker: str) -> tuple[int, int]:
+        """Say that the worker lives; in how many milliseconds to look for main and for auxiliary jobs,
+        -1 for no need."""
+        main, aux = await self._link.run(_BEAT, self._namespace, worker, MAIN, AUX)
+        return int(main), int(aux)
 
 
 def _taken(job: list[Any], fences: dict[str, str]) -> Delivery | AuxJob:

@@ -100,6 +100,7 @@ class Flusher:
         self._waiting_bytes = 0
         self._last_was_wide = False
         self._in_air: set[asyncio.Task[None]] = set()
+        self._in_doubt: set[asyncio.Task[None] | None] = set()  # those of them whose reply was lost
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -139,6 +140,7 @@ class Flusher:
 
     def _landed(self, task: asyncio.Task[None]) -> None:
         self._in_air.discard(task)
+        self._in_doubt.discard(task)
         self._wanted.set()
 
     async def _send(self, parts: list[Part]) -> None:
@@ -160,7 +162,11 @@ class Flusher:
     # Collecting
 
     def _collect(self) -> list[Part]:
-        """What goes in the next flush; nothing when it is not its time yet."""
+        """What goes in the next flush; nothing when it is not its time yet. Nothing new follows while a
+        lost reply is asked for again: the store remembers only the last few flushes, and one that it
+        has forgotten would be stored twice."""
+        if self._in_doubt:
+            return []
         in_air = len(self._in_air)
         turn = self._wide and not (self._last_was_wide and self._queue)
         if in_air == 0 and turn:
@@ -224,6 +230,7 @@ class Flusher:
             except StoreAway:
                 if time.monotonic() > deadline - 0.05:
                     raise
+                self._in_doubt.add(asyncio.current_task())
                 await asyncio.sleep(0.02)
                 continue
             if isinstance(answer, Stored):

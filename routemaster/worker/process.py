@@ -23,6 +23,7 @@ from routemaster.worker.slots import Slots
 
 log = structlog.get_logger("worker")
 BEAT_S = 2.0
+LISTEN_PATIENCE_S = 5.0
 
 
 class Listener:
@@ -37,16 +38,25 @@ class Listener:
         while True:
             try:
                 connection: Connection = await connect(self._url, self._hear)
-                for channel in self._channels:
-                    await connection.send("SUBSCRIBE", channel)
                 delay_s = 0.05
-                for part in self._channels.values():
-                    part.look_in(0)
-                await connection.closed
-            except StoreError as error:
+                try:
+                    await self._listen(connection)
+                finally:
+                    connection.abort()
+            except (StoreError, TimeoutError) as error:
                 log.info("wake-ups cannot be heard", reason=str(error))
             await asyncio.sleep(delay_s)
             delay_s = min(1.0, delay_s * 2)
+
+    async def _listen(self, connection: Connection) -> None:
+        """Until it ends or answers no more: a connection that looks open may have been dead for long."""
+        for channel in self._channels:
+            await asyncio.wait_for(connection.send("SUBSCRIBE", channel), LISTEN_PATIENCE_S)
+        for part in self._channels.values():
+            part.look_in(0)
+        while connection.is_open:
+            await asyncio.wait([connection.closed], timeout=LISTEN_PATIENCE_S)
+            await asyncio.wait_for(connection.send("PING"), LISTEN_PATIENCE_S)
 
     def _hear(self, push: list[Any]) -> None:
         if push[0] == b"message":
@@ -87,7 +97,7 @@ async def _work(settings: Settings, name: str) -> int:
     tasks = [
         asyncio.ensure_future(part)
         for part in (
-            _beat(deliveries, name, slots),
+            _beat(deliveries, name, slots, aux),
             slots.run(),
             aux.run(),
             listener.run(),
@@ -108,10 +118,12 @@ async def _work(settings: Settings, name: str) -> int:
     return 0
 
 
-async def _beat(deliveries: Deliveries, name: str, slots: Slots) -> None:
+async def _beat(deliveries: Deliveries, name: str, slots: Slots, aux: Aux) -> None:
     while True:
         try:
-            slots.look_in(await deliveries.beat(name))
+            main_ms, aux_ms = await deliveries.beat(name)
+            slots.look_in(main_ms)
+            aux.look_in(aux_ms)
         except StoreError as error:
             log.info("no heartbeat", reason=str(error))
         await asyncio.sleep(BEAT_S)

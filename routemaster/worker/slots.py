@@ -44,14 +44,18 @@ class Slots:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._leaving = False
+        self._stopped = asyncio.Event()
 
     async def run(self) -> None:
         """Take jobs until `leave`."""
-        while not self._leaving:
-            await self._look.wait()
-            self._look.clear()
-            if self._free and not self._leaving:
-                await self._acquire()
+        try:
+            while not self._leaving:
+                await self._look.wait()
+                self._look.clear()
+                if self._free and not self._leaving:
+                    await self._acquire()
+        finally:
+            self._stopped.set()
 
     def look_in(self, delay_ms: int) -> None:
         """There may be a job in so many milliseconds (negative: none is known of)."""
@@ -69,9 +73,11 @@ class Slots:
             self._timer = loop.call_at(at, self._look.set)
 
     async def leave(self) -> None:
-        """Finish what is in the air and take nothing more."""
+        """Finish what is in the air and take nothing more. What the store may be handing over at this
+        moment is in the air too: left pending, its lanes would wait for their lease to end."""
         self._leaving = True
         self._look.set()
+        await self._stopped.wait()
         if self._busy:
             await asyncio.wait(self._busy)
 
@@ -154,13 +160,13 @@ class Slots:
         )
 
     async def _again(self, ask: Callable[[], Awaitable[_T]]) -> _T:
-        """Ask the store until it answers, for at most half a lease."""
+        """Ask the store until it answers, for at most half a lease, and once when leaving."""
         deadline = time.monotonic() + self._settings.lease_ms / 2000
         while True:
             try:
                 return await ask()
             except StoreError:
-                if time.monotonic() > deadline:
+                if self._leaving or time.monotonic() > deadline:
                     raise
                 await asyncio.sleep(random.uniform(0.02, 0.2))  # noqa: S311 (jitter, not a secret)
 
