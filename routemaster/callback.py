@@ -3,6 +3,7 @@ address that it found, when the callback is registered and again when it is conn
 """
 
 import ipaddress
+import re
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -10,6 +11,12 @@ from routemaster.event import MAX_URL, URL
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+# Names in other scripts are written in Punycode: who connects would map them to ASCII after the check
+# here, and what comes out may be an address.
+HOST = re.compile(r"[a-z0-9._:-]+")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
+_COMPATIBLE = ipaddress.IPv6Network("::/96")
 
 
 @lru_cache(4096)
@@ -22,7 +29,7 @@ def host_of(callback: str) -> tuple[str, int] | None:
         port = parts.port
     except ValueError:
         return None
-    if not parts.hostname or parts.username is not None:
+    if not parts.hostname or not HOST.fullmatch(parts.hostname) or parts.username is not None:
         return None
     return parts.hostname, port or (443 if parts.scheme.lower() == "https" else 80)
 
@@ -34,8 +41,19 @@ def is_allowed(text: str, networks: tuple[Network, ...]) -> bool:
         address: Address = ipaddress.ip_address(text.split("%", 1)[0])
     except ValueError:
         return False
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    if address.is_global and not address.is_multicast:
+    if any(address.version == network.version and address in network for network in networks):
         return True
-    return any(address.version == network.version and address in network for network in networks)
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.is_site_local or address in _NAT64_LOCAL:
+            return False
+        inner = _embedded(address)
+        if inner is not None:
+            return is_allowed(str(inner), networks)
+    return address.is_global and not address.is_multicast
+
+
+def _embedded(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that an IPv6 one leads to: mapped, 6to4, NAT64, or the old compatible form."""
+    if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour

@@ -67,7 +67,7 @@ def parse_one(body: bytes, max_data: int) -> Event:
             return event
     except _UNREADABLE:
         pass
-    field, expected = _problem(_read(body)) or _too_long(max_data)
+    field, expected = _problem(_read(body)) or _what_is_left(body, max_data)
     raise InvalidInput(field, expected)
 
 
@@ -75,10 +75,10 @@ def parse_many(body: bytes, max_data: int, max_events: int, *, lines: bool) -> l
     try:
         events = _lines.decode_lines(body) if lines else _many.decode(body)
         sound = body.isascii() or bool(body.decode())
+        if sound and 0 < len(events) <= max_events and all(usable(event, max_data) for event in events):
+            return events
     except _UNREADABLE:
-        events, sound = [], False
-    if sound and 0 < len(events) <= max_events and all(usable(event, max_data) for event in events):
-        return events
+        pass
     raise _explain_many(body, max_data, max_events, lines=lines)
 
 
@@ -182,9 +182,12 @@ def _read(body: bytes) -> Any:
         raise InvalidInput("body", f"valid JSON ({error})") from None
 
 
-def _too_long(max_data: int) -> tuple[str, str]:
-    """What is left when nothing else is wrong with an event that was refused."""
-    return "data", f"at most {max_data} bytes of JSON"
+def _what_is_left(body: bytes, max_data: int) -> tuple[str, str]:
+    """When nothing else is wrong with an event that was refused."""
+    data = msgspec.json.decode(body, type=dict[str, msgspec.Raw]).get("data", b"")
+    if data and len(msgspec.json.format(bytes(data), indent=-1)) > max_data:
+        return "data", f"at most {max_data} bytes of JSON"
+    return "body", "each field once"
 
 
 def _explain_many(body: bytes, max_data: int, max_events: int, *, lines: bool) -> InvalidInput:

@@ -232,6 +232,10 @@ class Bus:
     def address(self, n: int = 0) -> Address:
         return self._listeners[n].getsockname()[:2]
 
+    @property
+    def addresses(self) -> list[Address]:
+        return [self.address(n) for n in range(len(self.webs))]
+
     def url(self, n: int = 0) -> str:
         host, port = self.address(n)
         return f"http://{host}:{port}"

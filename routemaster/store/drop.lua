@@ -3,7 +3,7 @@
 --   drops  list  JSON [lane, generation, events, [first seq, how many, …]], oldest first, bounded
 -- KEYS  1 namespace
 -- ARGV  1 most batches to delete, 2 most records to keep
--- Returns {batches, events}.  Cost: O(batches looked at).
+-- Returns {batches, events}.  Cost: O(batches looked at): those to delete, and those in the air.
 --@ use batches
 local most, keep = tonumber(ARGV[1]), tonumber(ARGV[2])
 
@@ -23,7 +23,10 @@ local function runs_in(key)
 end
 
 local dropped, events = 0, 0
-for _, bid in ipairs(redis.call('ZRANGE', ns .. 'batches:index', 0, most - 1)) do
+-- Batches in the air may be the oldest ones; they must not hide the others.
+local in_air = redis.call('SCARD', ns .. 'jobs:pending:index:' .. MAIN)
+for _, bid in ipairs(redis.call('ZRANGE', ns .. 'batches:index', 0, most + in_air - 1)) do
+  if dropped == most then break end
   local key = ns .. 'batch:' .. bid
   local lane = redis.call('LINDEX', key, 0)
   if not lane then

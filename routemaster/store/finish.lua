@@ -5,7 +5,12 @@
 --@ use take
 local key = pending_key('aux', ARGV[1])
 local job = redis.call('LPOP', key)
+local delay = ARGV[2]
+-- A subscription that ended after the last step of a purge could not enqueue the job: it was pending.
+if job and delay == '' and cmsgpack.unpack(job)[1] == 'purge' and redis.call('EXISTS', ns .. 'purge') == 1 then
+  delay = 0
+end
 if job then
-  if ARGV[2] == '' then retire_job('aux', job) else file_job('aux', job, now + ARGV[2]) end
+  if delay == '' then retire_job('aux', job) else file_job('aux', job, now + delay) end
 end
 wake_workers()

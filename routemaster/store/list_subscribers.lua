@@ -6,7 +6,7 @@
 --@ use batches
 local function oldest_in(id, incarnation, set, parallelism)
   local oldest
-  for _, lane in ipairs(lanes_of(id, incarnation, set, parallelism)) do
+  for _, lane in ipairs(all_lanes(id, incarnation, set, parallelism)) do
     local bid = redis.call('LINDEX', ns .. 'batches:ready:' .. lane, 0)
       or redis.call('SRANDMEMBER', ns .. 'batches:current:' .. lane)
     local created = bid and tonumber(redis.call('LINDEX', ns .. 'batch:' .. bid, 1) or nil)

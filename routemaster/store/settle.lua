@@ -67,13 +67,20 @@ if #records > 0 then
     table.concat(records, SEPARATOR), max_bytes)
 end
 
+-- A slot whose fence was old may have its next job already (this call is sent again), or have been
+-- given to a process that was started in this one's place: that one's job stays where it is.
+local function take_if_free(q, slot, fence)
+  local held, job = held_with(q, slot, fence)
+  if held or job then return held end
+  return take(q, slot, fence, lease)
+end
+
 promote(MAIN, #outcomes)
 local answer = {0, outcomes}
 for n, outcome in ipairs(outcomes) do
   local at = FIRST + (n - 1) * WIDTH
   local slot, fence = ARGV[at], ARGV[at + 4]
-  -- A slot whose delivery was settled just now holds nothing; another may have its next job already.
-  local take_one = outcome == 'done' and take or take_again
+  local take_one = outcome == 'done' and take or take_if_free
   local taken = fence ~= '' and take_one(MAIN, slot, fence, lease)
   if taken then answer[#answer + 1] = taken end
 end

@@ -89,6 +89,8 @@ class Aux:
         ]
 
     async def _is_any_busy(self) -> bool:
+        # Not by a job: the scrub job itself may be what a dead worker holds.
+        await self._scrub_queue(AUX)
         return await self._upkeep.busy_slots(MAIN) > 0
 
     async def _is_memory_low(self) -> bool:
@@ -98,15 +100,17 @@ class Aux:
     # Jobs
 
     async def _scrub(self) -> None:
-        for queue in (MAIN, AUX):
-            taken = await self._deliveries.scrub(
-                queue,
-                silence_ms=DEAD_MS,
-                least_ms=self._settings.min_backoff_ms,
-                most_ms=self._settings.max_backoff_ms,
-            )
-            if taken:
-                log.warning("jobs were taken back from slots that went silent", queue=queue, slots=taken)
+        await self._scrub_queue(MAIN)
+
+    async def _scrub_queue(self, queue: str) -> None:
+        taken = await self._deliveries.scrub(
+            queue,
+            silence_ms=DEAD_MS,
+            least_ms=self._settings.min_backoff_ms,
+            most_ms=self._settings.max_backoff_ms,
+        )
+        if taken:
+            log.warning("jobs were taken back from slots that went silent", queue=queue, slots=taken)
 
     async def _autodrop(self) -> None:
         """Make room until twice the margin is free: the log's oldest blocks, then the oldest batches."""

@@ -35,6 +35,19 @@ local function lanes_of(subscriber, incarnation, set, parallelism)
   return lanes
 end
 
+-- The lanes of a subscription: those that take new events, and those of sets that are not empty yet.
+local function all_lanes(id, incarnation, set, parallelism)
+  local lanes = lanes_of(id, incarnation, set, parallelism)
+  local draining = redis.call('HGETALL', draining_key(id, incarnation))
+  for i = 1, #draining, 2 do
+    local old = string.match(draining[i], '^(%d+):lanes$')
+    if old then
+      for _, lane in ipairs(lanes_of(id, incarnation, old, draining[i + 1])) do lanes[#lanes + 1] = lane end
+    end
+  end
+  return lanes
+end
+
 local function events_in(bid)
   return tonumber(redis.call('LINDEX', ns .. 'batch:' .. bid, 5) or 0)
 end

@@ -22,6 +22,15 @@ local function uid_after(uid)
   end
 end
 
+-- Whether a text is above another by its bytes; Lua's own `>` goes by the machine's locale.
+local function is_above(text, other)
+  for i = 1, #text do
+    local byte, others = string.byte(text, i), string.byte(other, i)
+    if byte ~= others then return not others or byte > others end
+  end
+  return false
+end
+
 local function generation_of(log, candidate)
   local info = redis.call('INFO', 'server')
   local _, stop = string.find(info, 'run_id:', 1, true)
@@ -29,7 +38,7 @@ local function generation_of(log, candidate)
   local key = ns .. 'log:' .. log .. ':generations'
   local last = redis.call('LINDEX', key, -1)
   if last and string.sub(last, -40) == run then return string.sub(last, 1, 20) end
-  if last and candidate <= string.sub(last, 1, 20) then candidate = uid_after(string.sub(last, 1, 20)) end
+  if last and not is_above(candidate, string.sub(last, 1, 20)) then candidate = uid_after(string.sub(last, 1, 20)) end
   local first = (redis.call('GET', ns .. 'log:' .. log .. ':seq') or 0) + 1
   redis.call('RPUSH', key, candidate .. ' ' .. string.format('%.0f', first) .. ' ' .. run)
   return candidate

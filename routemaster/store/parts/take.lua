@@ -97,24 +97,27 @@ local function take(q, slot, fence, lease)
   return nil
 end
 
--- What the slot holds already, if that was taken with this same fence: the answer was lost.
+-- What the slot holds already, if that was taken with this same fence: the answer was lost. With
+-- another fence: nil, its job, and the lane where the slot has that.
+local function held_with(q, slot, fence)
+  local job = redis.call('LINDEX', pending_key(q, slot), 0)
+  if not job then return nil end
+  local name, args = unpack(cmsgpack.unpack(job))
+  if name ~= 'deliver' then return nil, job end
+  local l = redis.call('HMGET', ns .. 'lane:' .. args[1], 'fence', 'batch', 'source', 'slot')
+  if l[4] ~= slot then return nil, job end
+  local subscriber = read_subscriber(subscriber_of(args[1]))
+  if subscriber and l[1] == fence then return show_batch(slot, args[1], l[2], l[3], subscriber) end
+  return nil, job, args[1]
+end
+
 -- A job taken with another fence (the slot's process was started anew) goes back to the head.
 local function take_again(q, slot, fence, lease)
-  local key = pending_key(q, slot)
-  local job = redis.call('LINDEX', key, 0)
+  local held, job, lane = held_with(q, slot, fence)
+  if held then return held end
+  if lane then redis.call('HDEL', ns .. 'lane:' .. lane, 'fence', 'batch', 'slot', 'lease', 'source') end
   if job then
-    local name, args = unpack(cmsgpack.unpack(job))
-    if name == 'deliver' then
-      local l = redis.call('HMGET', ns .. 'lane:' .. args[1], 'fence', 'batch', 'source', 'slot')
-      local subscriber = read_subscriber(subscriber_of(args[1]))
-      if subscriber and l[1] == fence and l[4] == slot then
-        return show_batch(slot, args[1], l[2], l[3], subscriber)
-      end
-      if l[4] == slot then
-        redis.call('HDEL', ns .. 'lane:' .. args[1], 'fence', 'batch', 'slot', 'lease', 'source')
-      end
-    end
-    redis.call('DEL', key)
+    redis.call('DEL', pending_key(q, slot))
     redis.call('LPUSH', ns .. 'jobs:instant:' .. q, job)
   end
   return take(q, slot, fence, lease)

@@ -5,18 +5,6 @@
 -- changes nothing.
 local AUX = 'aux'
 
-local function all_lanes(id, incarnation, set, parallelism)
-  local lanes = lanes_of(id, incarnation, set, parallelism)
-  local draining = redis.call('HGETALL', draining_key(id, incarnation))
-  for i = 1, #draining, 2 do
-    local old = string.match(draining[i], '^(%d+):lanes$')
-    if old then
-      for _, lane in ipairs(lanes_of(id, incarnation, old, draining[i + 1])) do lanes[#lanes + 1] = lane end
-    end
-  end
-  return lanes
-end
-
 local function remove_lane(lane)
   local job = deliver_job(lane)
   if redis.call('SREM', ns .. 'jobs:index:' .. MAIN, job) == 1 then
