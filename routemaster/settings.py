@@ -50,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # callbacks
     allow_private_callbacks: tuple[Network, ...] = ()
     # worker
-    worker_threads: int = 64
+    worker_threads: int = 512
     connect_timeout_ms: int = 2_000
     delivery_timeout_ms: int = 20_000
     lease_ms: int = 30_000

@@ -35,7 +35,7 @@ Port = Annotated[
 ]
 Slots = Annotated[
     int | None,
-    typer.Option(min=1, max=10_000, help="Deliveries a worker has in the air at once. (default 64)"),
+    typer.Option(min=1, max=10_000, help="Deliveries a worker has in the air at once. (default 512)"),
 ]
 
 

@@ -50,6 +50,14 @@ class Folder:
     def root_key(self) -> Path:
         return self.path / "root.key"
 
+    @property
+    def id(self) -> str:
+        """Tells this folder's bus from another one on the same store."""
+        path = self.path / "id"
+        if not path.exists():
+            write_private(path, secrets.token_hex(4).encode())
+        return path.read_text(encoding="ascii").strip()
+
     def make_root_key(self) -> bool:
         """Make a root key unless there is one; True when it is new."""
         if self.root_key.exists():

@@ -121,21 +121,22 @@ class _Up:
     def _worker(self) -> Child:
         return Child(
             name="worker-1",
-            command=(*self._plan.program, "worker", "--name", "worker-1"),
+            command=(*self._plan.program, "worker", "--name", f"{self._folder.id}-worker-1"),
             environ=self._environ,
         )
 
     def _healthy(self) -> Callable[[], Awaitable[bool]]:
         host, port = reachable(self._listener)
         complain_at = time.monotonic() + PATIENCE_S
+        root_key = settings.load(self._environ).root_key or ""
 
         async def healthy() -> bool:
             nonlocal complain_at
-            status = await get_health(host, port)
+            status = await get_status(host, port, "/pulse", root_key)
             if time.monotonic() > complain_at:
                 complain_at += PATIENCE_S
                 log.warning("not healthy yet", answer=status)
-            return status == "200"
+            return status in ("200", "204")
 
         return healthy
 
@@ -198,13 +199,14 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def get_health(host: str, port: int) -> str:
-    """The status code of GET /health, or why there is none."""
+async def get_status(host: str, port: int, path: str, token: str) -> str:
+    """The status code of a GET, or why there is none."""
     writer = None
     try:
         async with asyncio.timeout(2.0):
             reader, writer = await asyncio.open_connection(host, port)
-            writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+            writer.write(head.encode() + b"Connection: close\r\n\r\n")
             line = await reader.readline()
             return line.split()[1].decode() if line.startswith(b"HTTP/") else "no answer"
     except (OSError, TimeoutError) as error:

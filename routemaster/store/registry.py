@@ -100,9 +100,10 @@ class Registry:
 
     async def subscribe(
         self, subscriber: str, client: str, parallelism: int, fields: dict[str, str | int], topics: list[str]
-    ) -> None:
+    ) -> bool:
+        """Whether the client is still there to subscribe."""
         flat: list[str | int] = [item for pair in fields.items() for item in pair]
-        await self._run(
+        changed = await self._run(
             _SUBSCRIBE,
             self._uids(),
             subscriber,
@@ -112,6 +113,7 @@ class Registry:
             msgspec.msgpack.encode(flat),
             *topics,
         )
+        return int(changed) >= 0
 
     async def unsubscribe(self, subscriber: str, topic: str = "") -> bool:
         return bool(await self._run(_UNSUBSCRIBE, self._uids(), subscriber, topic))

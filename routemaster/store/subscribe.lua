@@ -6,7 +6,7 @@
 -- KEYS  1 namespace
 -- ARGV  1 new epoch, 2 subscriber, 3 client, 4 incarnation if it is new, 5 parallelism,
 --       6 fields (msgpack [name, value, …] without those above), then the topics
--- Returns 1 when something changed, else 0.  Cost: O(topics + lanes).
+-- Returns 1 when something changed, else 0; -1 when the client is gone.  Cost: O(topics + lanes).
 --@ use batches
 --@ use registry
 local epoch, id, client, incarnation, parallelism = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -54,6 +54,7 @@ local function change_set(old_set, old_parallelism)
   dirty = true
 end
 
+if redis.call('HEXISTS', ns .. 'clients', client) == 0 then return -1 end
 local known = redis.call('HMGET', key, 'incarnation', 'set', 'parallelism')
 if known[1] then
   incarnation = known[1]

@@ -39,11 +39,14 @@ class Upkeep:
         batches, events = await self._link.run(_DROP, self._namespace, STEP, DROP_RECORDS)
         return int(batches), int(events)
 
-    async def free_bytes(self, max_mem: int) -> int | None:
-        """Memory that the store may still use; None when nothing limits it."""
+    async def lacking_bytes(self, max_mem: int, min_free: int, margins: int = 1) -> int:
+        """How much memory has to be freed for so many margins to be free; 0 or less when there is enough.
+        In a small store the margin is an eighth of it: more would drop all that comes."""
         memory = fields_of(await self._link.call("INFO", "memory"))
         limit = max_mem or int(memory.get("maxmemory", "0"))
-        return limit - int(memory["used_memory"]) if limit else None
+        if not limit:
+            return 0
+        return margins * min(min_free, limit // 8) - (limit - int(memory["used_memory"]))
 
     async def forget_workers(self, silence_ms: int) -> None:
         """Take workers that have been silent for long out of the list."""

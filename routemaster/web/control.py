@@ -165,9 +165,11 @@ class Control:
             "timeout": 500 if wanted.timeout is None else wanted.timeout,
             "max_events": min(MAX_EVENTS, wanted.max or 100),
         }
-        await self._registry.subscribe(
+        known = await self._registry.subscribe(
             call.client.id, call.client.id, wanted.parallelism or 1, fields, sorted(set(wanted.topics))
         )
+        if not known:  # deleted while its request was being read
+            raise unauthorized()
         await answer(call.send, 204, [])
 
     async def _check_callback(self, callback: str) -> None:

@@ -169,6 +169,8 @@ class Flusher:
             return []
         in_air = len(self._in_air)
         turn = self._wide and not (self._last_was_wide and self._queue)
+        if turn and in_air > 0 and not self._last_was_wide:
+            return []  # else those in the queue would always be ahead of it
         if in_air == 0 and turn:
             self._last_was_wide = True
             return [self._cut(self._wide.popleft())]
@@ -182,10 +184,15 @@ class Flusher:
         copied, size = MAX_COPIED, MAX_BYTES
         parts: list[Part] = []
         keys: set[str] = set()
+        claims: dict[str, str] = {}
         put_back: list[Publish] = []
         queue = self._queue
         while queue and copied > 0 and size > 0:
             publish = queue.popleft()
+            if claims.setdefault(publish.topic, publish.client) != publish.client:
+                # Two clients claim one topic at one moment: the store tells the second whose it is.
+                put_back.append(publish)
+                continue
             if publish.keys is not None:
                 names = {name for name, _ in publish.keys if name}
                 if not keys.isdisjoint(names):

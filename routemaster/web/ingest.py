@@ -48,6 +48,14 @@ class Ingest:
             "topic", f"1 to {settings.max_topic_name} lowercase letters or underscores"
         )
 
+    async def admit(self, post: Post) -> None:
+        """Refuse a large body of somebody unknown before it is read."""
+        header = dict(post.headers).get(b"authorization")
+        if self._access.who(header) is None:
+            await self._access.refresh()
+            if self._access.who(header) is None:
+                raise unauthorized()
+
     def take(self, post: Post) -> None:
         """Accept a request by the snapshot; what that would refuse is looked at with a fresh one."""
         headers = dict(post.headers)

@@ -68,7 +68,7 @@ async def _serve(settings: Settings, sockets: list[socket.socket] | None) -> int
             App(Control(settings, link, registry, access)),
             sockets,
             limits,
-            take_post=Ingest(settings, access, flusher, uids).take,
+            posts=Ingest(settings, access, flusher, uids),
             needs=checked,
             host=settings.host,
             port=settings.port,

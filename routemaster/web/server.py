@@ -10,10 +10,12 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Generator
+import typing
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -22,7 +24,9 @@ from routemaster.web.problem import REASONS, Problem, body_of, problem_of
 KEEP_ALIVE_S = 60
 SWEEP_S = 5.0
 LINGER_S = 1.0
+STRANGER_BYTES = 64 * 2**10
 POSTS = b"/topics/"
+UPGRADING = (b"upgrade", b"http2-settings", b"connection")
 
 
 class Limits:
@@ -34,6 +38,14 @@ class Limits:
         self.body_s = body_ms / 1000
         self.held_bytes = held_bytes
         self.held = 0  # bytes of publishes that are not answered yet, in the whole process
+
+
+class Posts(typing.Protocol):
+    """Who takes publishes: `admit` raises for one who may not send a large body, `take` gets it whole."""
+
+    async def admit(self, post: "Post") -> None: ...
+
+    def take(self, post: "Post") -> None: ...
 
 
 class _Deaf:
@@ -55,6 +67,7 @@ class Post:
         "chunks",
         "complete",
         "disconnected",
+        "early",
         "headers",
         "keep_alive",
         "response_complete",
@@ -75,12 +88,13 @@ class Post:
         self.body = b""
         self.keep_alive = keep_alive
         self.turn = True  # False while an earlier request on the connection has no answer yet
+        self.early: bytes | None = None  # an answer that waits for its turn
         self.complete = False
         self.disconnected = False
         self.response_complete = False
 
     def feed(self, chunk: bytes) -> None:
-        if self.response_complete:
+        if self.response_complete or self.early is not None:
             return
         limits = self._protocol.limits
         self.chunks.append(chunk)
@@ -95,7 +109,7 @@ class Post:
 
     def end(self) -> None:
         """The body is there: hand the request over, if it is its turn."""
-        if self.response_complete:
+        if self.response_complete or self.early is not None:
             return
         chunks = self.chunks
         self.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
@@ -107,7 +121,9 @@ class Post:
 
     def take_turn(self) -> None:
         self.turn = True
-        if self.complete:
+        if self.early is not None:
+            self.answer(self.early)
+        elif self.complete:
             self.attempt(self._protocol.take_post, self)
 
     def attempt(self, act: Callable[..., None], *args: Any) -> None:
@@ -145,8 +161,11 @@ class Post:
         self.answer(response(problem))
 
     def answer(self, head: bytes) -> None:
-        """Send the one answer: a status line, headers and body that end in an empty line."""
+        """Send the one answer: a status line, headers, an empty line and the body."""
         if self.response_complete:
+            return
+        if not self.turn and not self.disconnected:
+            self.early = head
             return
         self.response_complete = True
         if self._timer is not None:
@@ -163,19 +182,22 @@ class Protocol(HttpToolsProtocol):
 
     limits: Limits
     take_post: Callable[[Post], None]
+    admit: Callable[[Post], Awaitable[None]]
     takes_posts = False
     idle_since = 0.0
     header_bytes = 0  # of a request whose headers are not complete
     _post: Post | None = None
     _ignores = False
     _may_be_large = False
+    _in_body = False
+    _upgrade_method = b""
 
     def data_received(self, data: bytes) -> None:
         if self._ignores:
             return
         cycle = self.cycle
         self._may_be_large = self.header_bytes + len(data) > self.limits.header_bytes
-        super().data_received(data)
+        self._feed(data)
         if self._post is not None:
             self._post.watch()
         elif self.cycle is not cycle:
@@ -186,11 +208,34 @@ class Protocol(HttpToolsProtocol):
             if self.header_bytes > self.limits.header_bytes:
                 self.send_400_response(f"The headers have more than {self.limits.header_bytes} bytes.")
 
+    def _feed(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        parser: Any = self.parser
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._decline_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            self.send_400_response("this is not a valid HTTP request")
+
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """Go on in HTTP/1.1, as one may. The parser stops reading at an Upgrade header, so another one
+        gets the request without it, and what came after."""
+        lines = [b"%s %s HTTP/1.1" % (self._upgrade_method, self.url)]
+        lines += [b"%s: %s" % header for header in self.headers if header[0] not in UPGRADING]
+        self.parser = httptools.HttpRequestParser(self)
+        self._feed(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
+
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        post = self._post
-        if post is not None and not post.complete:
-            post.answer(b"")  # nobody is there to read it; gives back what it held
+        # Nobody is there to read their answers; what they held is given back.
+        waiting: list[Any] = [cycle for cycle, _ in self.pipeline if isinstance(cycle, Post)]
+        self.pipeline.clear()
+        if self._post is not None and not self._post.complete:
+            waiting.append(self._post)
+        for post in waiting:
+            post.disconnected = True
+            post.answer(b"")
 
     def send_400_response(self, msg: str) -> None:
         self.transport.write(_closing(response(Problem(400, msg))))
@@ -202,13 +247,21 @@ class Protocol(HttpToolsProtocol):
         self.url = b""
         self.expect_100_continue = False
         self.headers = []
+        self._in_body = False
 
     def on_headers_complete(self) -> None:
+        self._in_body = True
         if self._may_be_large:
             size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size > self.limits.header_bytes:
                 raise ValueError(f"the headers have more than {self.limits.header_bytes} bytes")
         parser: Any = self.parser
+        if parser.should_upgrade():
+            self._upgrade_method = parser.get_method()
+            if self._upgrade_method == b"CONNECT":
+                raise ValueError("CONNECT is for proxies")
+            return
+        self._upgrade_method = b""
         if self.takes_posts and self.url.startswith(POSTS) and parser.get_method() == b"POST":
             self._begin_post(parser.get_http_version() != "1.0" and parser.should_keep_alive())
             return
@@ -234,8 +287,25 @@ class Protocol(HttpToolsProtocol):
         if int(length) > self.limits.body_bytes:
             text = f"the body has {int(length)} bytes; at most {self.limits.body_bytes} are taken"
             post.refuse(Problem(413, text))
-        elif self.expect_100_continue:
+            return
+        if self.expect_100_continue:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if int(length) > STRANGER_BYTES or b"chunked" in dict(self.headers).get(b"transfer-encoding", b""):
+            # Nobody unknown gets to fill our memory with a body.
+            self.flow.pause_reading()
+            post.later(self._admit(post))
+
+    async def _admit(self, post: Post) -> None:
+        try:
+            await self.admit(post)
+        finally:
+            if post.turn:
+                self.flow.resume_reading()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_body:
+            return  # trailers: nobody needs them, and they have no bound
+        super().on_header(name, value)
 
     def on_body(self, body: bytes) -> None:
         if self._post is not None:
@@ -244,6 +314,8 @@ class Protocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._upgrade_method:
+            return
         post = self._post
         if post is not None:
             self._post = None
@@ -252,6 +324,16 @@ class Protocol(HttpToolsProtocol):
             super().on_message_complete()
 
     # Answers
+
+    def pause_writing(self) -> None:
+        """Who does not read answers is not listened to either."""
+        super().pause_writing()
+        self.flow.pause_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self.pipeline:
+            self.flow.resume_reading()
 
     def send(self, head: bytes, keep_alive: bool) -> None:
         """Write a Post's answer and turn to what came after it."""
@@ -349,15 +431,16 @@ async def serve(
     sockets: list[socket.socket] | None,
     limits: Limits,
     *,
-    take_post: Callable[[Post], None] | None = None,
+    posts: Posts | None = None,
     needs: asyncio.Task[None] | None = None,
     host: str = "",
     port: int = 0,
 ) -> None:
     """Serve until SIGTERM or SIGINT, or until what it needs fails; requests under way are finished first."""
     Protocol.limits = limits
-    if take_post is not None:
-        Protocol.take_post = staticmethod(take_post)
+    if posts is not None:
+        Protocol.take_post = staticmethod(posts.take)
+        Protocol.admit = staticmethod(posts.admit)
         Protocol.takes_posts = True
     server = Server(
         uvicorn.Config(

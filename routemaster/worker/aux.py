@@ -94,8 +94,8 @@ class Aux:
         return await self._upkeep.busy_slots(MAIN) > 0
 
     async def _is_memory_low(self) -> bool:
-        free = await self._upkeep.free_bytes(self._settings.redis_max_mem)
-        return free is not None and free < self._settings.redis_min_free
+        settings = self._settings
+        return await self._upkeep.lacking_bytes(settings.redis_max_mem, settings.redis_min_free) > 0
 
     # Jobs
 
@@ -115,8 +115,8 @@ class Aux:
     async def _autodrop(self) -> None:
         """Make room until twice the margin is free: the log's oldest blocks, then the oldest batches."""
         settings = self._settings
-        enough = 2 * settings.redis_min_free
-        while (free := await self._upkeep.free_bytes(settings.redis_max_mem)) is not None and free < enough:
+        memory = settings.redis_max_mem, settings.redis_min_free
+        while await self._upkeep.lacking_bytes(*memory, margins=2) > 0:
             if await self._upkeep.trim("events", settings.log_max_age_ms, 0) > 0:
                 continue
             batches, events = await self._upkeep.drop()

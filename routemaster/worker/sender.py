@@ -1,5 +1,6 @@
 """Sending one batch over HTTP, and what its answer means. Knows nothing of the store."""
 
+import asyncio
 import base64
 import socket
 import time
@@ -16,6 +17,7 @@ from routemaster.store.deliveries import Delivery
 
 MAX_RETRY_AFTER_MS = 3_600_000
 MAX_ANSWER_BYTES = 64 * 2**10
+MAX_ANSWER_S = 1.0
 _TRACE = b'"traceparent":"'
 _TRACE_LENGTH = 55
 
@@ -95,10 +97,7 @@ class Sender:
                 retry_after_ms = (
                     _retry_after_ms(response.headers.get("Retry-After")) if code in (429, 503) else 0
                 )
-                if (response.content_length or 0) > MAX_ANSWER_BYTES:
-                    response.close()
-                else:
-                    await _discard(response)
+                await _discard(response)
         except TimeoutError:
             return outcome(False, 0, "timeout")
         except (aiohttp.ClientError, OSError, ValueError):
@@ -135,13 +134,17 @@ class Sender:
 
 
 async def _discard(response: aiohttp.ClientResponse) -> None:
-    """Read what came so that the connection can be used again, but not without end."""
-    size = 0
-    async for chunk in response.content.iter_any():
-        size += len(chunk)
-        if size > MAX_ANSWER_BYTES:
-            response.close()
-            return
+    """Read the body so that the connection can be used again, but not without end: the status has
+    said what there is to say."""
+    size = response.content_length or 0
+    try:
+        async with asyncio.timeout(MAX_ANSWER_S):
+            while size <= MAX_ANSWER_BYTES and (chunk := await response.content.readany()):
+                size += len(chunk)
+    except (TimeoutError, aiohttp.ClientError):
+        size = MAX_ANSWER_BYTES + 1
+    if size > MAX_ANSWER_BYTES:
+        response.close()
 
 
 def _shared_trace(body: bytes, events: int) -> str | None:

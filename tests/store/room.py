@@ -83,6 +83,9 @@ class Batch(NamedTuple):
     lines: list[bytes]
 
 
+CLIENT = '{"name": "service", "role": "client", "created_at": 0, "tokens": []}'
+
+
 class Room:
     def __init__(self, link: Link, redis: Redis, namespace: str) -> None:
         self.link = link
@@ -209,13 +212,18 @@ class Room:
         callback: str = "https://example.com/",
     ) -> str:
         """Make or change a subscription; the name of its first lane."""
+        stands_in = self.redis.hsetnx(self.key("clients"), client or subscriber, CLIENT)
         fields: dict[str, str | int] = {
             "callback": callback,
             "uuid": "secret",
             "timeout": timeout,
             "max_events": max,
         }
-        await self.registry.subscribe(subscriber, client or subscriber, parallelism, fields, list(topics))
+        assert await self.registry.subscribe(
+            subscriber, client or subscriber, parallelism, fields, list(topics)
+        )
+        if stands_in:
+            self.redis.hdel(self.key("clients"), client or subscriber)
         return self.lane(subscriber)
 
     def lane(self, subscriber: str, n: int = 0, set: int | None = None) -> str:

@@ -135,11 +135,10 @@ async def test_order_is_kept_around_what_was_dropped(room: Room):
     assert (lines_of(following), following.sequence) == (lines("orders", 5, 6), 3)
 
 
-async def test_free_memory_is_what_the_limit_leaves(room: Room):
-    limit = int(room.redis.info("memory")["maxmemory"])
-    free = await room.upkeep.free_bytes(0)
-    assert free is not None
-    assert 0 < free < limit
-    less = await room.upkeep.free_bytes(limit // 2)
-    assert less is not None
-    assert abs(free - less - limit // 2) < 2**20
+async def test_what_lacks_is_told_by_the_limit_and_the_margin(room: Room):
+    used = int(room.redis.info("memory")["used_memory"])
+    limit = 100 * used
+    assert await room.upkeep.lacking_bytes(limit, used) < 0
+    assert await room.upkeep.lacking_bytes(2 * used, limit) < 0  # the margin is at most an eighth
+    assert await room.upkeep.lacking_bytes(used + used // 20, limit) > 0
+    assert await room.upkeep.lacking_bytes(4 * used, used // 2, margins=8) > 0

@@ -4,6 +4,7 @@ from tests.bus import Bus
 from tests.conftest import MakeClient
 from tests.race import race
 from tests.web.problem import is_problem
+from tests.wire import Line, request
 
 EVENT = {"type": "create", "url": "https://example.com/1"}
 
@@ -55,3 +56,18 @@ def test_of_two_who_race_exactly_one_wins(bus: Bus, client: MakeClient):
         assert is_problem(loser.post(f"/topics/{topic}", EVENT), 403)
     for caller in racers:
         caller.close()
+
+
+def test_two_clients_at_one_moment_never_share_a_topic(bus: Bus, client: MakeClient, topic: str):
+    """Requests that are stored together: who does not own the topic gets 403, also within one flush."""
+    owner, other = client("owner"), client("other")
+    owner.publish(topic)
+    event = b'{"type":"create","url":"https://example.com/1"}'
+    lines = [(caller, Line(bus.address())) for caller in (owner, other) for _ in range(20)]
+    for _ in range(10):
+        for caller, line in lines:
+            line.send(request("POST", f"/topics/{topic}", caller.token, event))
+        for caller, line in lines:
+            assert line.read("POST").status == (200 if caller is owner else 403)
+    for _, line in lines:
+        line.close()

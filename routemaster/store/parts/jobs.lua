@@ -45,7 +45,8 @@ end
 
 -- Scheduled jobs that are due join the line, in the order of their deadlines.
 local function promote(q, most)
-  local due = redis.call('ZRANGEBYSCORE', ns .. 'jobs:scheduled:' .. q, '-inf', now, 'LIMIT', 0, most)
+  local due = redis.call('ZRANGEBYSCORE', ns .. 'jobs:scheduled:' .. q, '-inf', now,
+    'LIMIT', 0, math.min(most, 5000)) -- Lua's unpack is limited
   if #due > 0 then
     redis.call('ZREM', ns .. 'jobs:scheduled:' .. q, unpack(due))
     redis.call('RPUSH', ns .. 'jobs:instant:' .. q, unpack(due))

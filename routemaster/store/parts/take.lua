@@ -5,6 +5,8 @@
 -- What is taken is answered as {slot, name, …}: for a delivery the lane, batch, attempt, generation,
 -- sequence, source, created at, events, callback, uuid, timeout, health points, and the runs.
 local STALE_JOBS = 100
+local MOST_BYTES = 4 * 1048576 -- of one call; who gets nothing for it asks again
+local taken_bytes = 0
 
 local function pending_key(q, slot) return ns .. 'jobs:pending:' .. q .. ':' .. slot end
 
@@ -17,7 +19,10 @@ local function show_batch(slot, lane, bid, source, subscriber)
   local batch = redis.call('LRANGE', ns .. 'batch:' .. bid, 0, -1)
   local shown = {slot, 'deliver', lane, bid, batch[3], batch[4], batch[5], source, batch[2], batch[6],
     subscriber.callback, subscriber.uuid, subscriber.timeout, subscriber.health}
-  for i = HEADER + 1, #batch do shown[#shown + 1] = batch[i] end
+  for i = HEADER + 1, #batch do
+    shown[#shown + 1] = batch[i]
+    taken_bytes = taken_bytes + #batch[i]
+  end
   return shown
 end
 
@@ -81,6 +86,7 @@ local function start_delivery(job, lane, slot, fence, lease)
 end
 
 local function take(q, slot, fence, lease)
+  if taken_bytes > MOST_BYTES then return nil end
   for _ = 1, STALE_JOBS do
     local job = redis.call('LPOP', ns .. 'jobs:instant:' .. q)
     if not job then return nil end
