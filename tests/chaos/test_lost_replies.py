@@ -176,12 +176,13 @@ def test_a_late_reply_is_only_a_delay(proxied: Bus, store_proxy: Proxy, inbox: I
 
 
 def test_a_reply_that_comes_too_late(proxied: Bus, store_proxy: Proxy, inbox: Inbox):
-    """Its publisher was answered 503 and went on; the event is in, once, and before what came later."""
+    """Its publisher was answered 503, or 200 where there was time to ask again, and went on; the event is
+    in, once, and before what came later."""
     publisher, subscriber = proxied.client(), proxied.client()
     topic = proxied.topic()
     subscriber.subscribe(inbox.url, topic, timeout=0)
     held = store_proxy.hold_reply("publish", reply_text=STORED)
-    assert publisher.post(f"/topics/{topic}", event(1)).status == 503
+    assert publisher.post(f"/topics/{topic}", event(1)).status in (200, 503)
     publisher.publish(topic, url=url(2))
     held.release()
     publisher.publish(topic, url=url(3))
