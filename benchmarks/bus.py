@@ -115,6 +115,11 @@ class Bus:
         for token in tokens:
             call(self.port, "DELETE", "/subscriber", token)
 
+    def clear(self) -> None:
+        """Wait until what ended subscriptions had queued is deleted, and empty the log."""
+        until(lambda: not self.redis.exists("rm:purge"), 60, "the purge")
+        self.redis.xtrim("rm:log:events", maxlen=0, approximate=False)
+
     def single(self, topic: str = TOPIC, data: dict[str, Any] | None = None) -> bytes:
         event = {"type": "create", "url": "https://shop.example/orders/12345", "data": data or {"n": 1}}
         return self.post(json.dumps(event).encode(), topic)

@@ -1,5 +1,7 @@
 """Publishing: requests a second against the empty handler, with 1 and 10 subscribers, single and bulk."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from statistics import median
 
 from benchmarks.bus import Bus, empty_handler, running
@@ -14,14 +16,11 @@ NOWHERE = "http://127.0.0.1:9/"  # nobody listens: what is published stays queue
 def measure() -> list[Result]:
     with empty_handler() as empty_port, running() as bus:
         bus.start_worker()
-        one = bus.subscribe(NOWHERE, timeout=3_600_000, max=100)
-        single = _ratios(bus, empty_port)
-        bulk = _bulk(bus, empty_port, with_ids=False)
-        keyed = _bulk(bus, empty_port, with_ids=True)
-        others = [bus.subscribe(NOWHERE, timeout=3_600_000, max=100) for _ in range(9)]
-        ten = _ratios(bus, empty_port)
-        bulk_ten = _bulk(bus, empty_port, with_ids=False)
-        bus.unsubscribe(one, *others)
+        single = _ratios(bus, empty_port, subscribers=1)
+        bulk = _bulk(bus, empty_port, subscribers=1)
+        keyed = _bulk(bus, empty_port, subscribers=1, with_ids=True)
+        ten = _ratios(bus, empty_port, subscribers=10)
+        bulk_ten = _bulk(bus, empty_port, subscribers=10)
     empties = [empty for empty, _ in single]
     how = f"{CONNECTIONS} connections, fsync always, median of {ROUNDS}"
     return [
@@ -44,22 +43,36 @@ def _empty(bus: Bus, port: int) -> float:
     return run("127.0.0.1", port, [bus.single()], connections=CONNECTIONS, seconds=SECONDS)["rate"]
 
 
-def _ratios(bus: Bus, empty_port: int) -> list[tuple[float, float]]:
+@contextmanager
+def _subscribed(bus: Bus, subscribers: int) -> Iterator[None]:
+    """Subscribers that take nothing; what was queued for them is gone afterwards, so that no round pays
+    for memory that the ones before it filled."""
+    tokens = [bus.subscribe(NOWHERE, timeout=3_600_000, max=100) for _ in range(subscribers)]
+    yield
+    bus.unsubscribe(*tokens)
+    bus.clear()
+
+
+def _ratios(bus: Bus, empty_port: int, *, subscribers: int) -> list[tuple[float, float]]:
     """The two in turns, so that a slow moment of the machine meets both."""
     pairs: list[tuple[float, float]] = []
     for _ in range(ROUNDS):
         empty = _empty(bus, empty_port)
-        full = run("127.0.0.1", bus.port, [bus.single()], connections=CONNECTIONS, seconds=SECONDS)
+        with _subscribed(bus, subscribers):
+            full = run("127.0.0.1", bus.port, [bus.single()], connections=CONNECTIONS, seconds=SECONDS)
         pairs.append((empty, full["rate"]))
     return pairs
 
 
-def _bulk(bus: Bus, empty_port: int, *, with_ids: bool) -> list[tuple[float, float]]:
+def _bulk(
+    bus: Bus, empty_port: int, *, subscribers: int, with_ids: bool = False
+) -> list[tuple[float, float]]:
     pairs: list[tuple[float, float]] = []
-    for turn in range(3):
+    for turn in range(ROUNDS):
         empty = _empty(bus, empty_port)
-        size = 2000
+        size = 4000 // subscribers
         requests = [bus.bulk(100, (turn * size + n) * 100, ids=with_ids) for n in range(size)]
-        full = run("127.0.0.1", bus.port, requests, connections=BULK_CONNECTIONS, seconds=0)
+        with _subscribed(bus, subscribers):
+            full = run("127.0.0.1", bus.port, requests, connections=BULK_CONNECTIONS, seconds=0)
         pairs.append((empty, full["rate"] * 100))
     return pairs

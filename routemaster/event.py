@@ -57,13 +57,15 @@ _many = msgspec.json.Decoder(list[Event])
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
 _lines = msgspec.json.Decoder(Event)
 _FIELDS = tuple(field.name for field in msgspec.structs.fields(Event))
+_VISIBLE = bytes(range(0x20, 0x7F))
+_NOWHERE = re.compile(r" https://(?:[ /?#]|$)")
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def parse_one(body: bytes, max_data: int) -> Event:
     try:
         event = _decode_one(body)
-        if usable(event, max_data) and (body.isascii() or body.decode()):
+        if is_usable(event, max_data) and (body.isascii() or body.decode()):
             return event
     except _UNREADABLE:
         pass
@@ -75,17 +77,58 @@ def parse_many(body: bytes, max_data: int, max_events: int, *, lines: bool) -> l
     try:
         events = _lines.decode_lines(body) if lines else _many.decode(body)
         sound = body.isascii() or bool(body.decode())
-        if sound and 0 < len(events) <= max_events and all(usable(event, max_data) for event in events):
+        if sound and 0 < len(events) <= max_events and are_usable(events, max_data):
             return events
     except _UNREADABLE:
         pass
     raise _explain_many(body, max_data, max_events, lines=lines)
 
 
-def usable(event: Event, max_data: int) -> bool:
+def are_usable(events: list[Event], max_data: int) -> bool:
+    """`is_usable` for all of them. What most requests look like is told from all events' texts joined,
+    ten times as fast as event by event."""
+    if _are_plain(events, max_data):
+        return True
+    return all(is_usable(event, max_data) for event in events)
+
+
+def _are_plain(events: list[Event], max_data: int) -> bool:
+    """Whether all URLs are https ones in ASCII, all data are objects on one line, and there is nothing else
+    to check. A space and a NUL can stand in for a boundary: neither may be in what is joined."""
+    size = len(events)
+    urls = [event.url for event in events]
+    joined = " " + " ".join(urls)
+    if (
+        not joined.isascii()
+        or joined.encode().translate(None, _VISIBLE)  # something else than these
+        or joined.count(" ") != size
+        or joined.count(" https://") != size
+        or _NOWHERE.search(joined)
+        or max(map(len, urls)) > MAX_URL
+    ):
+        return False
+    data = [event.data for event in events]
+    sizes = list(map(len, data))
+    texts = b"\0" + b"\0".join(data)
+    if (
+        texts.count(b"\0{") + sizes.count(0) != size
+        or b"\n" in texts
+        or b"\r" in texts
+        or max(sizes) > max_data
+    ):
+        return False
+    others = [event.environment for event in events]
+    others += [event.id for event in events]
+    return others.count(None) == 2 * size
+
+
+def is_url(url: str) -> bool:
+    return len(url) <= MAX_URL and URL.fullmatch(url) is not None
+
+
+def is_usable(event: Event, max_data: int) -> bool:
     """Whether the values are in range; also brings `data` into the one-line form the log needs."""
-    url = event.url
-    if len(url) > MAX_URL or URL.fullmatch(url) is None:
+    if not is_url(event.url):
         return False
     data = event.data
     if data:
@@ -143,7 +186,11 @@ def encode_events(
 
 def runs_of(topic: str, events: list[Event]) -> list[tuple[int, str]]:
     """The events' addresses: how many in a row have the same one."""
-    kinds = [(event.environment, event.type) for event in events]
+    types = [event.type for event in events]
+    environments = [event.environment for event in events]
+    if types.count(types[0]) == len(events) and environments.count(None) == len(events):
+        return [(len(events), address_of(topic, None, types[0]))]
+    kinds = zip(environments, types, strict=True)
     return [(len(list(run)), address_of(topic, *kind)) for kind, run in groupby(kinds)]
 
 
@@ -236,7 +283,7 @@ def _is_key(value: Any) -> bool:
 
 
 def _is_url(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= MAX_URL and URL.fullmatch(value) is not None
+    return isinstance(value, str) and is_url(value)
 
 
 def _is_time(value: Any) -> bool:

@@ -15,9 +15,11 @@ from routemaster.event import (
     TYPES,
     Event,
     address_of,
+    are_usable,
     encode_event,
     encode_events,
     fingerprint,
+    is_usable,
     key_field,
     parse_many,
     parse_one,
@@ -418,3 +420,30 @@ def test_a_key_is_scoped_to_client_and_topic():
     assert len(fields) == 8
     assert {len(field) for field in fields} == {20}
     assert key_field("a", "b", "c") == key_field("a", "b", "c")
+
+
+pieces = st.sampled_from(
+    ["https://", "http://", "/", "?", "#", " ", "\n", "\x7f", "\0", "a", "é", "HTTPS://", ""]
+)
+texts = st.lists(pieces, max_size=5).map("".join)
+raws = st.sampled_from(
+    [b"", b"{}", b'{"a":1}', b'{"a":\n1}', b"null", b"[]", b'"{"', b"1", b'{"a":"%s"}' % (b"x" * 300)]
+)
+
+
+@given(
+    st.lists(st.tuples(texts, raws, st.none() | st.just(5), st.none() | st.just("k")), min_size=1, max_size=4)
+)
+@example([("https://", b"", None, None)])
+@example([("https://a", b"", None, None), ("https://", b"", None, None)])
+@example([("https://a https://b", b"", None, None)])
+@example([("https://" + "a" * MAX_URL, b"", None, None)])
+def test_events_judged_together_are_judged_as_one_by_one(rows: list[tuple[Any, ...]]):
+    def made() -> list[Event]:
+        return [Event("create", url, None, msgspec.Raw(data), env, key) for url, data, env, key in rows]
+
+    one_by_one, together = made(), made()
+    expected = not [event for event in one_by_one if not is_usable(event, MAX_DATA)]
+    assert are_usable(together, MAX_DATA) == expected
+    if expected:
+        assert [bytes(event.data) for event in together] == [bytes(event.data) for event in one_by_one]
