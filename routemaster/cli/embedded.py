@@ -88,7 +88,7 @@ class EmbeddedStore:
             "appendfsync": "always",
             "aof-load-truncated": "yes",
             "auto-aof-rewrite-percentage": "100",
-            "auto-aof-rewrite-min-size": "1gb",  # read back in about a second; a rewrite takes a core meanwhile
+            "auto-aof-rewrite-min-size": "1gb",  # read back in about a second
             "maxmemory": str(self._max_bytes),
             "maxmemory-policy": "noeviction",
         }

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from routemaster.web.problem import Headers, Problem, body_of
+from routemaster.web.problem import Headers, Problem, rendered
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -46,12 +46,9 @@ async def answer(send: Send, status: int, headers: Headers, body: bytes = b"") -
     await send({"type": "http.response.body", "body": body})
 
 
-async def answer_json(send: Send, body: bytes, status: int = 200) -> None:
-    await answer(send, status, [(b"content-type", b"application/json")], body)
-
-
-async def answer_problem(send: Send, problem: Problem) -> None:
-    headers = [(b"content-type", b"application/problem+json"), *problem.headers]
+async def answer_problem(send: Send, problem: Problem, *, is_empty: bool) -> None:
+    kind, body = rendered(problem, is_empty=is_empty)
+    headers = [*kind, *problem.headers]
     if problem.status == 413:
         headers.append((b"connection", b"close"))
-    await answer(send, problem.status, headers, body_of(problem))
+    await answer(send, problem.status, headers, body)

@@ -7,6 +7,8 @@ store for every subscriber.
 import re
 import time
 
+import msgspec
+
 from routemaster.errors import InvalidInput
 from routemaster.event import (
     KEY,
@@ -25,6 +27,7 @@ from routemaster.settings import Settings
 from routemaster.store.registry import Client
 from routemaster.uid import Maker
 from routemaster.web.access import Access
+from routemaster.web.calls import Operation
 from routemaster.web.flusher import Flusher, Publish, not_owner
 from routemaster.web.problem import Problem, unauthorized
 from routemaster.web.server import Post
@@ -35,6 +38,24 @@ _NDJSON = b"application/x-ndjson"
 _JSON = (b"application/json", b"text/json", b"application/x-www-form-urlencoded")
 _ONE_STORED = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nroutemaster-event-id: "
 _MANY_STORED = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+
+
+class Accepted(msgspec.Struct):
+    accepted: int
+
+
+PUBLISHING = [
+    Operation(
+        method="POST",
+        path="/topics/{topic}",
+        summary="Publish one event, or many; the first client to publish to a topic owns it.",
+        takes=Event | list[Event],
+        kinds={"application/x-ndjson": str},
+        gives={200: Accepted, 409: None},
+        headers={"routemaster-event-id": "the UID of a single event"},
+        act=None,
+    )
+]
 
 
 class Ingest:

@@ -1,5 +1,6 @@
 """Errors as answers: problem+json, and the one table that maps our errors to HTTP."""
 
+import re
 from http import HTTPStatus
 from typing import Any
 
@@ -27,6 +28,8 @@ TITLES = {
 REASONS = {status: HTTPStatus(status).phrase for status in TITLES}
 
 Headers = list[tuple[bytes, bytes]]
+MAX_REASON = 500
+_UNPRINTABLE = re.compile(rb"[^\x20-\x7e]")
 
 
 class Problem(Exception):
@@ -61,8 +64,12 @@ def unauthorized() -> Problem:
     return Problem(401, "a known token is needed, as Basic or Bearer", [(b"www-authenticate", CHALLENGE)])
 
 
-def body_of(problem: Problem) -> bytes:
-    return msgspec.json.encode(
+def rendered(problem: Problem, *, is_empty: bool = False) -> tuple[Headers, bytes]:
+    """Headers and body. In the channel dialect answers are empty, and the reason is in a header."""
+    if is_empty:
+        reason = problem.detail.encode("ascii", "backslashreplace")[:MAX_REASON]
+        return [(b"routemaster-reason", _UNPRINTABLE.sub(b"?", reason))], b""
+    body = msgspec.json.encode(
         {
             "type": "about:blank",
             "title": TITLES.get(problem.status, "Error"),
@@ -71,3 +78,4 @@ def body_of(problem: Problem) -> bytes:
             **problem.more,
         }
     )
+    return [(b"content-type", b"application/problem+json")], body

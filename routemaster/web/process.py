@@ -12,27 +12,26 @@ from routemaster.store.publish import Limits as FlushLimits
 from routemaster.store.registry import Registry
 from routemaster.uid import Maker
 from routemaster.web.access import Access
-from routemaster.web.asgi import HungUp, Receive, Scope, Send, answer_problem
+from routemaster.web.calls import Operation
 from routemaster.web.control import Control
 from routemaster.web.flusher import Flusher
-from routemaster.web.ingest import Ingest
-from routemaster.web.problem import problem_of
+from routemaster.web.ingest import PUBLISHING, Ingest
+from routemaster.web.monitoring import Monitoring
 from routemaster.web.server import Limits, serve
+from routemaster.web.subscriptions import Subscriptions
+from routemaster.web.tokens import Tokens
+from routemaster.web.topics import Topics
 
 
-class App:
-    """The ASGI application: everything but publishing, which the server hands to Ingest itself."""
-
-    def __init__(self, control: Control) -> None:
-        self._control = control
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await self._control(scope, receive, send)
-        except HungUp:
-            return
-        except Exception as error:
-            await answer_problem(send, problem_of(error))
+def operations(settings: Settings, link: Link, registry: Registry, access: Access) -> list[Operation]:
+    """All calls that there are."""
+    return [
+        *Tokens(registry, access, settings.root_key).operations(),
+        *PUBLISHING,
+        *Subscriptions(settings, registry).operations(),
+        *Topics(registry).operations(),
+        *Monitoring(link, registry).operations(),
+    ]
 
 
 def run(settings: Settings, *, sockets: list[socket.socket] | None) -> int:
@@ -65,7 +64,7 @@ async def _serve(settings: Settings, sockets: list[socket.socket] | None) -> int
     )
     try:
         await serve(
-            App(Control(settings, link, registry, access)),
+            Control(settings, access, operations(settings, link, registry, access)),
             sockets,
             limits,
             posts=Ingest(settings, access, flusher, uids),

@@ -19,7 +19,7 @@ import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from routemaster.web.problem import REASONS, Problem, body_of, problem_of
+from routemaster.web.problem import REASONS, Problem, problem_of, rendered
 
 KEEP_ALIVE_S = 60
 SWEEP_S = 5.0
@@ -365,11 +365,11 @@ class Protocol(HttpToolsProtocol):
             super()._start_asgi_task(cycle, app)
 
 
-def response(problem: Problem) -> bytes:
-    body = body_of(problem)
-    lines = [f"HTTP/1.1 {problem.status} {REASONS[problem.status]}\r\n".encode()]
-    lines += [b"%s: %s\r\n" % header for header in problem.headers]
-    lines.append(b"content-type: application/problem+json\r\ncontent-length: %d\r\n\r\n" % len(body))
+def response(problem: Problem, *, is_empty: bool = False) -> bytes:
+    kind, body = rendered(problem, is_empty=is_empty)
+    lines = [b"HTTP/1.1 %d %s\r\n" % (problem.status, REASONS[problem.status].encode())]
+    lines += [b"%s: %s\r\n" % header for header in (*problem.headers, *kind)]
+    lines.append(b"content-length: %d\r\n\r\n" % len(body))
     return b"".join(lines) + body
 
 

@@ -10,6 +10,7 @@ import structlog
 import uvloop
 
 from routemaster.errors import StoreError
+from routemaster.sender import Sender
 from routemaster.settings import Settings
 from routemaster.store.check import wait_for
 from routemaster.store.connection import Connection, connect
@@ -18,7 +19,6 @@ from routemaster.store.link import Link
 from routemaster.store.upkeep import Upkeep
 from routemaster.uid import Maker
 from routemaster.worker.aux import Aux
-from routemaster.worker.sender import Sender
 from routemaster.worker.slots import Slots
 
 log = structlog.get_logger("worker")

@@ -17,10 +17,10 @@ import structlog
 
 from routemaster import backoff
 from routemaster.errors import StoreError
+from routemaster.sender import Outcome, Sender
 from routemaster.settings import Settings
 from routemaster.store.deliveries import MAIN, Deliveries, Delivery, Settlement
 from routemaster.uid import Maker
-from routemaster.worker.sender import Outcome, Sender
 from routemaster.worker.settler import Settler
 
 log = structlog.get_logger("worker")
