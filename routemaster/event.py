@@ -51,6 +51,24 @@ class Delivered(msgspec.Struct):
     traceparent: str | msgspec.UnsetType = msgspec.UNSET
 
 
+class ChannelEvent(msgspec.Struct, forbid_unknown_fields=True):
+    """What a publisher sends in the channel dialect."""
+
+    event: Literal["created", "updated", "deleted"]
+    url: str
+
+
+class ChannelDelivered(msgspec.Struct):
+    """What a subscriber receives in the channel format; `t` is the time of reception."""
+
+    channel: str
+    event: str
+    url: str
+    t: int
+
+
+CHANNEL_WORDS = {"create": "created", "update": "updated", "delete": "deleted", "noop": "updated"}
+_TYPE_OF: dict[str, Type] = {"created": "create", "updated": "update", "deleted": "delete"}
 _encoder = msgspec.json.Encoder()
 _decode_one = msgspec.json.Decoder(Event).decode
 _many = msgspec.json.Decoder(list[Event])
@@ -71,6 +89,28 @@ def parse_one(body: bytes, max_data: int) -> Event:
         pass
     field, expected = _problem(_read(body)) or _what_is_left(body, max_data)
     raise InvalidInput(field, expected)
+
+
+def parse_channel(body: bytes) -> Event:
+    """One event in the channel dialect, where any other field is refused."""
+    try:
+        wanted = msgspec.json.decode(body, type=ChannelEvent)
+        if is_url(wanted.url) and (body.isascii() or body.decode()):
+            return Event(_TYPE_OF[wanted.event], wanted.url)
+    except _UNREADABLE:
+        pass
+    value = _read(body)
+    if not isinstance(value, dict):
+        raise InvalidInput("body", "a JSON object")
+    fields = cast(dict[str, Any], value)
+    for name in fields:
+        if name not in ("event", "url"):
+            raise InvalidInput(name, "no other fields than event and url")
+    if fields.get("event") not in _TYPE_OF:
+        raise InvalidInput("event", f"one of {', '.join(_TYPE_OF)}")
+    if not _is_url(fields.get("url")):
+        raise InvalidInput("url", _RULES["url"][1])
+    raise InvalidInput("body", "each field once")
 
 
 def parse_many(body: bytes, max_data: int, max_events: int, *, lines: bool) -> list[Event]:
@@ -180,6 +220,15 @@ def encode_events(
             trace,
         )
         for event, uid in zip(events, uids, strict=True)
+    ]
+    return _encoder.encode_lines(delivered).split(b"\n")[:-1]
+
+
+def encode_channel(topic: str, runs: list[tuple[int, str]], urls: list[str], received_at: int) -> list[bytes]:
+    """Each event in the channel format; `runs` has their addresses, of which the type is taken."""
+    words = [CHANNEL_WORDS[address.rsplit(":", 1)[1]] for events, address in runs for _ in range(events)]
+    delivered = [
+        ChannelDelivered(topic, word, url, received_at) for word, url in zip(words, urls, strict=True)
     ]
     return _encoder.encode_lines(delivered).split(b"\n")[:-1]
 

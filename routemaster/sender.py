@@ -1,16 +1,19 @@
 """Sending one batch over HTTP, and what its answer means. Knows nothing of the store."""
 
 import asyncio
-import base64
+import hmac
 import socket
 import time
+from base64 import b64decode, b64encode
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import aiohttp
+import msgspec
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from routemaster.callback import Network, host_of, is_allowed
+from routemaster.callback import SECRET_PREFIX, Network, host_of, is_allowed, is_secure
 from routemaster.event import SEPARATOR
 from routemaster.settings import Settings
 from routemaster.store.deliveries import Delivery
@@ -18,6 +21,7 @@ from routemaster.store.deliveries import Delivery
 MAX_RETRY_AFTER_MS = 3_600_000
 MAX_ANSWER_BYTES = 64 * 2**10
 MAX_ANSWER_S = 1.0
+CHANNEL_SUCCESS = (200, 204)
 _TRACE = b'"traceparent":"'
 _TRACE_LENGTH = 55
 
@@ -25,7 +29,7 @@ _TRACE_LENGTH = 55
 class Outcome(NamedTuple):
     delivered: bool
     code: int  # HTTP status, 0 when there was no answer
-    why: str  # 'ok', 'status', 'timeout', 'refused', 'blocked', 'retry-after'
+    why: str  # 'ok', 'status', 'timeout', 'refused', 'blocked', 'insecure', 'retry-after'
     ms: int
     retry_after_ms: int = 0
 
@@ -54,6 +58,7 @@ class GuardedResolver(AbstractResolver):
 class Sender:
     def __init__(self, settings: Settings) -> None:
         self._networks = settings.allow_private_callbacks
+        self._needs_https = settings.needs_https_callbacks
         self._timeout = aiohttp.ClientTimeout(
             total=settings.delivery_timeout_ms / 1000, sock_connect=settings.connect_timeout_ms / 1000
         )
@@ -88,6 +93,8 @@ class Sender:
         where = host_of(delivery.callback)
         if where is None or (_is_literal(where[0]) and not is_allowed(where[0], self._networks)):
             return outcome(False, 0, "blocked")
+        if self._needs_https and not is_secure(delivery.callback):
+            return outcome(False, 0, "insecure")
         body = delivery.body
         try:
             async with session.post(
@@ -102,20 +109,28 @@ class Sender:
             return outcome(False, 0, "timeout")
         except (aiohttp.ClientError, OSError, ValueError):
             return outcome(False, 0, "refused")
-        if 200 <= code < 300:
+        if code in CHANNEL_SUCCESS if delivery.format == "channel" else 200 <= code < 300:
             return outcome(True, code, "ok")
         return outcome(False, code, "retry-after" if retry_after_ms else "status", retry_after_ms)
 
     def _headers(self, delivery: Delivery, body: bytes) -> dict[str, str]:
+        now_s = int(time.time())
         headers = {
             "Content-Type": "application/json",
             "Authorization": self._basic(delivery.uuid),
             "User-Agent": "routemaster",
             "webhook-id": delivery.batch,
-            "webhook-timestamp": str(int(time.time())),
+            "webhook-timestamp": str(now_s),
             "routemaster-attempt": str(delivery.attempt),
-            "routemaster-sequence": f"{delivery.lane}/{delivery.generation}/{delivery.sequence}",
         }
+        if delivery.lane:
+            headers["routemaster-sequence"] = f"{delivery.lane}/{delivery.generation}/{delivery.sequence}"
+        else:
+            headers["routemaster-test"] = "1"
+        if delivery.headers:
+            headers |= _own_headers(delivery.headers)
+        if delivery.secrets:
+            headers["webhook-signature"] = _signatures(delivery.secrets, delivery.batch, now_s, body)
         if delivery.is_replay:
             headers["routemaster-replay"] = "1"
         if trace := _shared_trace(body, delivery.events):
@@ -128,7 +143,7 @@ class Sender:
         if known is None:
             if len(self._credentials) > 10_000:
                 self._credentials.clear()
-            known = "Basic " + base64.b64encode(f"{uuid}:{uuid}".encode()).decode()
+            known = "Basic " + b64encode(f"{uuid}:{uuid}".encode()).decode()
             self._credentials[uuid] = known
         return known
 
@@ -145,6 +160,25 @@ async def _discard(response: aiohttp.ClientResponse) -> None:
         size = MAX_ANSWER_BYTES + 1
     if size > MAX_ANSWER_BYTES:
         response.close()
+
+
+@lru_cache(4096)
+def _own_headers(packed: bytes) -> dict[str, str]:
+    return msgspec.json.decode(packed, type=dict[str, str])
+
+
+@lru_cache(4096)
+def _keys(packed: bytes) -> list[tuple[bytes, int]]:
+    secrets = msgspec.json.decode(packed, type=list[tuple[str, int]])
+    return [(b64decode(secret.removeprefix(SECRET_PREFIX)), until_ms) for secret, until_ms in secrets]
+
+
+def _signatures(packed: bytes, batch: str, now_s: int, body: bytes) -> str:
+    """As Standard Webhooks has it: one for each secret that is valid now, so that a receiver can change."""
+    content = b"%s.%d.%s" % (batch.encode(), now_s, body)
+    keys = [key for key, until_ms in _keys(packed) if until_ms == 0 or until_ms > now_s * 1000]
+    signatures = [b64encode(hmac.digest(key, content, "sha256")).decode() for key in keys]
+    return " ".join(f"v1,{signature}" for signature in signatures)
 
 
 def _shared_trace(body: bytes, events: int) -> str | None:

@@ -39,6 +39,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 7080
     root_key: str | None = None
+    clients: tuple[str, ...] = ()
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    require_tls: bool | None = None  # None: unless the host is a loopback one
+    trusted_proxies: tuple[Network, ...] = ()
     max_topic_name: int = 32
     max_event_data: int = 4096
     max_body_bytes: int = 8 * 2**20
@@ -49,6 +54,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_max_ids: int = 1_000_000
     # callbacks
     allow_private_callbacks: tuple[Network, ...] = ()
+    allow_http_callbacks: bool = False
+    signing_grace_s: int = 86_400
     # worker
     worker_threads: int = 512
     connect_timeout_ms: int = 2_000
@@ -59,6 +66,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # everything
     log_level: str = "warning"
     log_format: str = "json"
+
+    @property
+    def needs_tls(self) -> bool:
+        """Whether requests have to come over https."""
+        return not _is_loopback(self.host) if self.require_tls is None else self.require_tls
+
+    @property
+    def needs_https_callbacks(self) -> bool:
+        return self.needs_tls and not self.allow_http_callbacks
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
@@ -79,6 +95,11 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def _check_together(settings: Settings) -> None:
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        missing = "TLS_KEY" if settings.tls_key is None else "TLS_CERT"
+        raise SettingError(PREFIX + missing, "", "a file: certificate and key come together")
+    if settings.root_key in settings.clients:
+        raise SettingError(PREFIX + "CLIENTS", "…", "tokens other than the root key")
     if settings.delivery_timeout_ms + 1_000 > settings.lease_ms:
         raise SettingError(
             PREFIX + "LEASE_MS",
@@ -112,6 +133,7 @@ def _whole(least: int, most: int, unit: str = "") -> Callable[[str, str], int]:
     return parse
 
 
+_NO, _YES = ("0", "false", "no", "off"), ("1", "true", "yes", "on")
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "kb": 2**10, "mb": 2**20, "gb": 2**30}
 
 
@@ -174,10 +196,40 @@ def _root_key(name: str, text: str) -> str:
     return text
 
 
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _tokens(name: str, text: str) -> tuple[str, ...]:
+    tokens = tuple(token for part in text.split(",") if (token := part.strip()))
+    if not all(TOKEN.fullmatch(token) for token in tokens):
+        expected = (
+            "tokens between commas, each 8 to 64 letters, digits, _ or - (the value itself is not shown)"
+        )
+        raise SettingError(name, "…", expected)
+    return tokens
+
+
+def _file(name: str, text: str) -> str:
+    if not Path(text).is_file():
+        raise SettingError(name, text, "a file that is there")
+    return text
+
+
+def _yes_or_no(name: str, text: str) -> bool:
+    known = dict.fromkeys(_NO, False) | dict.fromkeys(_YES, True)
+    if text.lower() not in known:
+        raise SettingError(name, text, "1 or 0")
+    return known[text.lower()]
+
+
 def _networks(name: str, text: str) -> tuple[Network, ...]:
-    if text.lower() in ("0", "false", "no", "off"):
+    if text.lower() in _NO:
         return ()
-    if text.lower() in ("1", "true", "yes", "on"):
+    if text.lower() in _YES:
         return (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
     networks: list[Network] = []
     for part in text.split(","):
@@ -199,6 +251,11 @@ _PARSERS: dict[str, Callable[[str, str], object]] = {
     "host": _host,
     "port": _whole(0, 65_535),
     "root_key": _root_key,
+    "clients": _tokens,
+    "tls_cert": _file,
+    "tls_key": _file,
+    "require_tls": _yes_or_no,
+    "trusted_proxies": _networks,
     "max_topic_name": _whole(1, 64),
     "max_event_data": _whole(2, 2**20, " bytes"),
     "max_body_bytes": _size(1_024, 2**30),
@@ -208,6 +265,8 @@ _PARSERS: dict[str, Callable[[str, str], object]] = {
     "idempotency_window_s": _whole(1, 86_400, " s"),
     "idempotency_max_ids": _whole(1_000, 100_000_000),
     "allow_private_callbacks": _networks,
+    "allow_http_callbacks": _yes_or_no,
+    "signing_grace_s": _whole(0, 31_536_000, " s"),
     "worker_threads": _whole(1, 10_000),
     "connect_timeout_ms": _whole(10, 60_000, " ms"),
     "delivery_timeout_ms": _whole(10, 600_000, " ms"),

@@ -4,25 +4,23 @@
 -- KEYS  1 namespace
 -- ARGV  1 new epoch, 2 client or '', 3 digest of a token or ''
 -- Returns 1, or 0 when there is no such thing.  Cost: O(topics + subscribers).
+--@ use clients
 --@ use unsubscribe
 local epoch, client, digest = ARGV[1], ARGV[2], ARGV[3]
 
-local whole = redis.call('HEXISTS', ns .. 'clients', client) == 1
-if not whole then client = redis.call('HGET', ns .. 'tokens', digest) end
-if not client then return 0 end
-local record = cjson.decode(redis.call('HGET', ns .. 'clients', client))
-if not whole and #record.tokens > 1 then
-  local left = {}
-  for _, token in ipairs(record.tokens) do
-    if token ~= digest then left[#left + 1] = token end
+local record = read_client(client)
+if not record then
+  client = redis.call('HGET', ns .. 'tokens', digest)
+  if not client then return 0 end
+  record = read_client(client)
+  keep_tokens(record, function(token) return token.digest ~= digest and has_not_ended(token) end)
+  if #record.tokens > 0 then
+    write_client(client, record)
+    changed(epoch, 'client', client)
+    return 1
   end
-  record.tokens = left
-  redis.call('HSET', ns .. 'clients', client, cjson.encode(record))
-  redis.call('HDEL', ns .. 'tokens', digest)
-  changed(epoch, 'client', client)
-  return 1
 end
-for _, token in ipairs(record.tokens) do redis.call('HDEL', ns .. 'tokens', token) end
+keep_tokens(record, function() return false end)
 redis.call('HDEL', ns .. 'clients', client)
 for _, id in ipairs(redis.call('SMEMBERS', ns .. 'subscribers')) do
   if redis.call('HGET', ns .. 'subscriber:' .. id, 'client') == client then

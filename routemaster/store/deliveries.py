@@ -37,6 +37,9 @@ class Delivery(NamedTuple):
     uuid: str
     timeout_ms: int
     health_points: int
+    format: str  # 'channel', or '' for the usual one
+    headers: bytes  # JSON, or empty
+    secrets: bytes  # JSON [[secret, until when or 0], …], or empty
     runs: list[bytes]
 
     @property
@@ -46,8 +49,7 @@ class Delivery(NamedTuple):
     @property
     def body(self) -> bytes:
         """The events as they are sent: the runs joined, nothing encoded again."""
-        texts = [run[_RUN_HEAD.size :] for run in self.runs]
-        return b"[" + SEPARATOR.join(texts) + b"]"
+        return body_of(self.runs)
 
     @property
     def first_seq(self) -> int:
@@ -57,6 +59,39 @@ class Delivery(NamedTuple):
     def last_seq(self) -> int:
         first, events = _RUN_HEAD.unpack_from(self.runs[-1])
         return first + events - 1
+
+
+def trial(fields: dict[str, bytes], batch: str, event: bytes) -> Delivery:
+    """A delivery of one event that is in no lane: to see what a subscription's callback answers."""
+
+    def text(name: str) -> str:
+        return fields.get(name, b"").decode()
+
+    run = _RUN_HEAD.pack(0, 1) + event
+    return Delivery(
+        slot="",
+        fence="",
+        lane="",
+        batch=batch,
+        attempt=1,
+        generation="",
+        sequence=0,
+        is_replay=False,
+        created_at=0,
+        events=1,
+        callback=text("callback"),
+        uuid=text("uuid"),
+        timeout_ms=0,
+        health_points=0,
+        format=text("format"),
+        headers=fields.get("headers", b""),
+        secrets=fields.get("secrets", b""),
+        runs=[run],
+    )
+
+
+def body_of(runs: list[bytes]) -> bytes:
+    return b"[" + SEPARATOR.join([run[_RUN_HEAD.size :] for run in runs]) + b"]"
 
 
 class Settlement(NamedTuple):
@@ -141,5 +176,8 @@ def _taken(job: list[Any], fences: dict[str, str]) -> Delivery | AuxJob:
         job[11].decode(),
         int(job[12]),
         int(job[13]),
-        job[14:],
+        job[14].decode(),
+        job[15],
+        job[16],
+        job[17:],
     )

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Autodrop: delete the oldest batches, some at a time, never one in the air, and record what went.
+-- Autodrop: delete the oldest batches, dead ones too, some at a time, never one in the air, and record what
+-- went.
 --   drops  list  JSON [lane, generation, events, [first seq, how many, …]], oldest first, bounded
 -- KEYS  1 namespace
 -- ARGV  1 most batches to delete, 2 most records to keep
@@ -33,10 +34,15 @@ for _, bid in ipairs(redis.call('ZRANGE', ns .. 'batches:index', 0, most + in_ai
     redis.call('ZREM', ns .. 'batches:index', bid)
   elseif redis.call('HGET', ns .. 'lane:' .. lane, 'batch') ~= bid then
     local generation, runs = redis.call('LINDEX', key, 3), runs_in(key)
-    redis.call('SREM', ns .. 'batches:current:' .. lane, bid)
-    redis.call('LREM', ns .. 'batches:ready:' .. lane, 1, bid)
-    redis.call('LREM', ns .. 'batches:replay:' .. lane, 1, bid)
-    local n = forget_batch(lane, bid)
+    local n = exhume(subscription_of(lane), bid)
+    if n then
+      delete_batch(bid)
+    else
+      redis.call('SREM', ns .. 'batches:current:' .. lane, bid)
+      redis.call('LREM', ns .. 'batches:ready:' .. lane, 1, bid)
+      redis.call('LREM', ns .. 'batches:replay:' .. lane, 1, bid)
+      n = forget_batch(lane, bid)
+    end
     redis.call('RPUSH', ns .. 'drops', cjson.encode({lane, generation, n, runs}))
     redis.call('HINCRBY', ns .. 'counters', 'dropped:' .. subscriber_of(lane), n)
     dropped, events = dropped + 1, events + n

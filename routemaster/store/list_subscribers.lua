@@ -1,27 +1,35 @@
 #!lua flags=no-writes
--- All subscriptions, with what is queued for each and how old the oldest of it is.
+-- All subscriptions, with what is queued for each, how old the oldest of it is, and how it does.
 -- KEYS  1 namespace
--- Returns {{id, client, uuid, callback, max_events, timeout, health_points, last_attempted_at or '',
--- parallelism, paused or '', sent, queued, oldest or '', topics}, …}.  Cost: O(subscribers × lanes).
+-- Returns {{id, fields of its hash (name, value, …), topics, counts {sent, failed, dropped, queued, dead},
+-- oldest or '', retry at or '', why or ''}, …}.  Cost: O(subscribers × lanes).
 --@ use batches
-local function oldest_in(id, incarnation, set, parallelism)
-  local oldest
+local function created(bid)
+  return bid and tonumber(redis.call('LINDEX', ns .. 'batch:' .. bid, 1) or nil)
+end
+
+-- When its oldest queued batch was begun; until when the lane that rests longest does, and why.
+local function look_at_lanes(id, incarnation, set, parallelism)
+  local oldest, retry_at, why
   for _, lane in ipairs(all_lanes(id, incarnation, set, parallelism)) do
-    local bid = redis.call('LINDEX', ns .. 'batches:ready:' .. lane, 0)
-      or redis.call('SRANDMEMBER', ns .. 'batches:current:' .. lane)
-    local created = bid and tonumber(redis.call('LINDEX', ns .. 'batch:' .. bid, 1) or nil)
-    if created and (not oldest or created < oldest) then oldest = created end
+    local at = created(redis.call('LINDEX', ns .. 'batches:ready:' .. lane, 0)
+      or redis.call('SRANDMEMBER', ns .. 'batches:current:' .. lane))
+    if at and (not oldest or at < oldest) then oldest = at end
+    local l = redis.call('HMGET', ns .. 'lane:' .. lane, 'not_before', 'why')
+    local rest = tonumber(l[1] or 0)
+    if rest > now and (not retry_at or rest > retry_at) then retry_at, why = rest, l[2] end
   end
-  return oldest
+  return oldest or '', retry_at or '', why or ''
 end
 
 local found = {}
 for _, id in ipairs(redis.call('SMEMBERS', ns .. 'subscribers')) do
-  local s = redis.call('HMGET', ns .. 'subscriber:' .. id, 'client', 'uuid', 'callback', 'max_events',
-    'timeout', 'health_points', 'last_attempted_at', 'parallelism', 'paused', 'incarnation', 'set')
-  local sent = redis.call('HGET', ns .. 'counters', 'delivered:' .. id)
-  local queued = redis.call('HGET', ns .. 'batches:gauges:event', id)
-  found[#found + 1] = {id, s[1], s[2], s[3], s[4], s[5], s[6], s[7] or '', s[8], s[9] or '', sent or '0',
-    queued or '0', oldest_in(id, s[10], s[11], s[8]) or '', redis.call('SMEMBERS', ns .. 'topics:' .. id)}
+  local s = redis.call('HMGET', ns .. 'subscriber:' .. id, 'incarnation', 'set', 'parallelism')
+  local counts = redis.call('HMGET', ns .. 'counters', 'delivered:' .. id, 'failed:' .. id, 'dropped:' .. id)
+  counts[4] = redis.call('HGET', ns .. 'batches:gauges:event', id)
+  counts[5] = redis.call('HGET', ns .. 'batches:gauges:dead', id)
+  for i = 1, 5 do counts[i] = counts[i] or '0' end
+  found[#found + 1] = {id, redis.call('HGETALL', ns .. 'subscriber:' .. id),
+    redis.call('SMEMBERS', ns .. 'topics:' .. id), counts, look_at_lanes(id, s[1], s[2], s[3])}
 end
 return found

@@ -17,8 +17,9 @@
 --      11 window ms and 12 most keys of idempotency, 13 most bytes of the log, 14 ms to keep the ledger,
 --      15 number of events, 16 where each starts in the text, and its end (4 bytes each, little-endian),
 --      17 the events as they are delivered, separated by ",\n",
---      then for each group its lanes (msgpack [[lane, subscriber, max, timeout], …]) and the runs of
---      events that go to them (msgpack [from, to, …], `to` not included; or '' for all)
+--      18, 19 the same two of the events in the channel format, or '' where no lane wants that,
+--      then for each group its lanes (msgpack [[lane, subscriber, max, timeout, format], …]: format 1 as
+--      they are delivered, 2 in the channel format) and the runs of events that go to them (msgpack [from, to, …], `to` not included; or '' for all)
 -- Returns {'ok', {index, uid, …} of repeated events} or {'stale'} or {'late'} or
 --      {'denied', topic, owner, …} or {'conflict', index, …}.  Cost: O(groups × lanes + bytes × lanes).
 --@ use batches
@@ -27,16 +28,17 @@ local epoch, process, number, received_at, candidate = ARGV[1], ARGV[2], tonumbe
 local bid_prefix, bid_number = ARGV[6], tonumber(ARGV[7])
 local topics, side, keys = cmsgpack.unpack(ARGV[8]), ARGV[9], ARGV[10]
 local window, most_keys, max_log_bytes, keep = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13]), ARGV[14]
-local count, starts, text = tonumber(ARGV[15]), ARGV[16], ARGV[17]
-local FIRST_GROUP = 18
+local count = tonumber(ARGV[15])
+local forms = {{starts = ARGV[16], text = ARGV[17]}, {starts = ARGV[18], text = ARGV[19]}}
+local FIRST_GROUP = 20
 local CHUNK = 5000 -- Lua's unpack is limited, so long lists go in chunks; even, so that pairs stay together
 local LEDGER = 4
 
--- Events from..to (counted from 0, `to` not included), as they are delivered.
-local function slice(from, to)
-  local first = struct.unpack('<I4', starts, 4 * from + 1)
-  local stop = struct.unpack('<I4', starts, 4 * to + 1)
-  return string.sub(text, first + 1, stop - #SEPARATOR)
+-- Events from..to (counted from 0, `to` not included), in one of the formats.
+local function slice(form, from, to)
+  local first = struct.unpack('<I4', form.starts, 4 * from + 1)
+  local stop = struct.unpack('<I4', form.starts, 4 * to + 1)
+  return string.sub(form.text, first + 1, stop - #SEPARATOR)
 end
 
 local function owners_other_than(claims)
@@ -92,36 +94,46 @@ local function turn_buckets()
   redis.call('SET', ns .. 'ids:started', now)
 end
 
+-- A format's text without the events that are absent.
+local function keep_present(form, absent)
+  if form.text == '' then return form end
+  local kept, packed, at = {}, {}, 0
+  for i = 0, count - 1 do
+    if not absent[i] then
+      kept[#kept + 1] = slice(form, i, i + 1)
+      packed[#packed + 1] = struct.pack('<I4', at)
+      at = at + #kept[#kept] + #SEPARATOR
+    end
+  end
+  packed[#packed + 1] = struct.pack('<I4', at)
+  return {starts = table.concat(packed), text = table.concat(kept, SEPARATOR)}
+end
+
 -- Make the flush anew without its repeated events. Returns where each old index is now.
 local function leave_out(repeated)
-  local absent, rank, kept = {}, {}, {}
+  local absent, rank, left = {}, {}, 0
   for i = 1, #repeated, 2 do absent[repeated[i]] = true end
   for i = 0, count - 1 do
-    rank[i] = #kept
-    if not absent[i] then kept[#kept + 1] = slice(i, i + 1) end
+    rank[i] = left
+    if not absent[i] then left = left + 1 end
   end
-  rank[count] = #kept
+  rank[count] = left
   local rows, index, counts, last = {}, 0, {}, {}
   for _, row in ipairs(cjson.decode(side)) do
     local topic = row[4]
-    local left = rank[index + row[1]] - rank[index]
+    local there = rank[index + row[1]] - rank[index]
     index = index + row[1]
-    counts[topic] = (counts[topic] or 0) + left
-    if left > 0 then
+    counts[topic] = (counts[topic] or 0) + there
+    if there > 0 then
       last[topic] = rank[index] - 1
-      row[1] = left
+      row[1] = there
       rows[#rows + 1] = row
     end
   end
   side = #rows > 0 and cjson.encode(rows) or '[]'
   for _, topic in ipairs(topics) do topic[3], topic[4] = counts[topic[1]], last[topic[1]] end
-  local at, packed = 0, {}
-  for i, event in ipairs(kept) do
-    packed[i] = struct.pack('<I4', at)
-    at = at + #event + #SEPARATOR
-  end
-  packed[#packed + 1] = struct.pack('<I4', at)
-  count, starts, text = #kept, table.concat(packed), table.concat(kept, SEPARATOR)
+  for n, form in ipairs(forms) do forms[n] = keep_present(form, absent) end
+  count = left
   return rank
 end
 
@@ -152,7 +164,7 @@ for _, topic in ipairs(topics) do
   if redis.call('HSETNX', key, 'publisher', client) == 1 then redis.call('SADD', ns .. 'topics', name) end
   if n > 0 then
     redis.call('HINCRBY', key, 'counter', n)
-    redis.call('HSET', key, 'last_event', slice(last, last + 1))
+    redis.call('HSET', key, 'last_event', slice(forms[1], last, last + 1))
     redis.call('HINCRBY', ns .. 'counters', 'accepted:' .. name, n)
     counts[name] = n
   end
@@ -168,11 +180,11 @@ local generation, first_seq
 local pieces = {} -- the same slice often goes to many lanes
 
 -- A run of events as a batch holds it.
-local function piece(from, to)
-  local name = from * 67108864 + to
+local function piece(format, from, to)
+  local name = (format * 67108864 + from) * 33554432 + to
   local known = pieces[name]
   if not known then
-    known = struct.pack('>I8I4', first_seq + from, to - from) .. slice(from, to)
+    known = struct.pack('>I8I4', first_seq + from, to - from) .. slice(forms[format], from, to)
     pieces[name] = known
   end
   return known
@@ -190,7 +202,7 @@ local function new_bid()
 end
 
 -- Put runs into the lane's current batch, opening and sealing batches as they fill.
-local function fill(lane, subscriber, max, timeout, runs)
+local function fill(lane, subscriber, max, timeout, format, runs)
   local bid = redis.call('SRANDMEMBER', ns .. 'batches:current:' .. lane)
   local held, sealed = 0, false
   if bid then
@@ -210,7 +222,7 @@ local function fill(lane, subscriber, max, timeout, runs)
     end
     while at and held < max and #items < CHUNK do
       local to = math.min(runs[run + 1], at + max - held)
-      items[#items + 1] = piece(at, to)
+      items[#items + 1] = piece(format, at, to)
       held, total, at = held + to - at, total + to - at, to
       if at == runs[run + 1] then
         run = run + 2
@@ -264,11 +276,14 @@ end
 
 if count > 0 then
   generation = generation_of('events', candidate)
-  first_seq = append_block('events', generation, count, received_at, cjson.encode(counts), side, text, max_log_bytes)
+  first_seq = append_block('events', generation, count, received_at, cjson.encode(counts), side,
+    forms[1].text, max_log_bytes)
   for g = FIRST_GROUP, #ARGV, 2 do
     local runs = runs_of(ARGV[g + 1])
     if #runs > 0 then
-      for _, lane in ipairs(cmsgpack.unpack(ARGV[g])) do fill(lane[1], lane[2], lane[3], lane[4], runs) end
+      for _, lane in ipairs(cmsgpack.unpack(ARGV[g])) do
+        fill(lane[1], lane[2], lane[3], lane[4], lane[5], runs)
+      end
     end
   end
 end

@@ -27,6 +27,8 @@ class Flush(NamedTuple):
     events: int
     starts: bytes
     text: bytes
+    channel_starts: bytes  # the same in the channel format; empty where no lane wants it
+    channel_text: bytes
     groups: list[bytes]
 
 
@@ -82,6 +84,8 @@ async def send_flush(link: Link, namespace: str, flush: Flush, limits: Limits) -
         flush.events,
         flush.starts,
         flush.text,
+        flush.channel_starts,
+        flush.channel_text,
         *flush.groups,
     )
     tag = reply[0]

@@ -1,35 +1,21 @@
-"""The registry: clients, topics, subscriptions. Every change of it gives the bus a new epoch."""
+"""The registry: topics, subscriptions, and reading all. Every change of it gives the bus a new epoch."""
 
 from typing import Any, NamedTuple
 
 import msgspec
 
+from routemaster.store.clients import Client, ClientRecord
 from routemaster.store.link import Link
 from routemaster.store.script import Script
 from routemaster.uid import Maker
 
 _SNAPSHOT = Script("snapshot")
-_ADD_CLIENT = Script("add_client")
-_DELETE_CLIENT = Script("delete_client")
 _SUBSCRIBE = Script("subscribe")
 _UNSUBSCRIBE = Script("unsubscribe")
 _DELETE_TOPIC = Script("delete_topic")
 _LIST_TOPICS = Script("list_topics")
 _LIST_SUBSCRIBERS = Script("list_subscribers")
-
-
-class Client(msgspec.Struct, frozen=True):
-    id: str
-    name: str
-    role: str
-    tokens: tuple[str, ...]  # digests: the tokens themselves are nowhere
-
-
-class ClientRecord(msgspec.Struct):
-    name: str
-    role: str
-    created_at: int
-    tokens: list[str]
+_PAUSE = Script("pause")
 
 
 class Subscription(msgspec.Struct, frozen=True):
@@ -42,7 +28,21 @@ class Subscription(msgspec.Struct, frozen=True):
     incarnation: str
     set: int
     parallelism: int
+    is_channel: bool
+    match: tuple[str, ...]
     topics: frozenset[str]
+
+
+class Wanted(NamedTuple):
+    """A subscription as it is asked for."""
+
+    subscriber: str
+    client: str
+    parallelism: int
+    fields: dict[str, str | int | float]  # '' takes one away
+    secret: str  # '' to keep it, '-' for none
+    grace_ms: int  # how long the secret before it goes on
+    topics: set[str]
 
 
 class Changes(NamedTuple):
@@ -58,18 +58,30 @@ class Changes(NamedTuple):
 class SubscriberRow(NamedTuple):
     id: str
     client: str
+    name: str | None
     uuid: str
     callback: str
     max_events: int
     timeout_ms: int
-    health_points: int
-    last_attempted_at: int | None
+    topics: list[str]
+    match: list[str]
     parallelism: int
+    max_rate: float | None
+    max_attempts: int | None
+    headers: dict[str, str]
+    secrets: list[tuple[str, int]]  # and until when; 0 for the one that stays
+    is_channel: bool
     paused: bool
     sent: int
+    failed: int
+    dropped: int
     queued: int
+    dead: int
     oldest: int | None
-    topics: list[str]
+    health_points: int
+    last_attempted_at: int | None
+    retry_at: int | None
+    why: str | None
 
 
 class Registry:
@@ -91,29 +103,32 @@ class Registry:
             {name.decode(): _subscription(name.decode(), record) for name, record in reply[4]},
         )
 
-    async def add_client(self, client: str, record: ClientRecord) -> bool:
-        text = msgspec.json.encode(record)
-        return bool(await self._run(_ADD_CLIENT, self._uids(), client, text, record.tokens[0]))
-
-    async def delete_client(self, client: str, digest: str) -> bool:
-        return bool(await self._run(_DELETE_CLIENT, self._uids(), client, digest))
-
-    async def subscribe(
-        self, subscriber: str, client: str, parallelism: int, fields: dict[str, str | int], topics: list[str]
-    ) -> bool:
-        """Whether the client is still there to subscribe."""
-        flat: list[str | int] = [item for pair in fields.items() for item in pair]
-        changed = await self._run(
+    async def subscribe(self, wanted: "Wanted", *, adds: bool = False) -> str:
+        """'changed', 'same', 'gone' (the client), 'taken' (the id is another client's) or, where it only
+        adds, 'unknown' (a topic)."""
+        flat: list[str | int | float] = [item for pair in wanted.fields.items() for item in pair]
+        outcome = await self._run(
             _SUBSCRIBE,
             self._uids(),
-            subscriber,
-            client,
+            wanted.subscriber,
+            wanted.client,
             self._uids()[-12:],
-            parallelism,
+            wanted.parallelism,
             msgspec.msgpack.encode(flat),
-            *topics,
+            wanted.secret,
+            wanted.grace_ms,
+            "add" if adds else "replace",
+            *sorted(wanted.topics),
         )
-        return int(changed) >= 0
+        return outcome.decode()
+
+    async def pause(self, subscriber: str, *, paused: bool) -> bool:
+        return bool(await self._run(_PAUSE, subscriber, "1" if paused else ""))
+
+    async def subscriber(self, subscriber: str) -> dict[str, bytes] | None:
+        """The fields of one subscription."""
+        flat = await self._link.call("HGETALL", f"{self._namespace}subscriber:{subscriber}")
+        return {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)} or None
 
     async def unsubscribe(self, subscriber: str, topic: str = "") -> bool:
         return bool(await self._run(_UNSUBSCRIBE, self._uids(), subscriber, topic))
@@ -137,14 +152,13 @@ class Registry:
 def _client(client: str, record: bytes) -> Client | None:
     if not record:
         return None
-    known = msgspec.json.decode(record, type=ClientRecord)
-    return Client(client, known.name, known.role, tuple(known.tokens))
+    return msgspec.json.decode(record, type=ClientRecord).client(client)
 
 
 def _subscription(subscriber: str, record: Any) -> Subscription | None:
     if not record:
         return None
-    client, max_events, timeout, incarnation, number, parallelism, topics = record
+    client, max_events, timeout, incarnation, number, parallelism, form, match, topics = record
     return Subscription(
         subscriber,
         client.decode(),
@@ -153,25 +167,51 @@ def _subscription(subscriber: str, record: Any) -> Subscription | None:
         incarnation.decode(),
         int(number),
         int(parallelism),
+        form == b"channel",
+        tuple(_texts(match)),
         frozenset(topic.decode() for topic in topics),
     )
 
 
-def _row(fields: Any) -> SubscriberRow:
-    text = [field.decode() if isinstance(field, bytes) else str(field) for field in fields[:13]]
+def _row(reply: Any) -> SubscriberRow:
+    id, flat, topics, counts, oldest, retry_at, why = reply
+    fields: dict[str, bytes] = {
+        name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)
+    }
+    sent, failed, dropped, queued, dead = map(int, counts)
+
+    def text(name: str) -> str:
+        return fields.get(name, b"").decode()
+
     return SubscriberRow(
-        id=text[0],
-        client=text[1],
-        uuid=text[2],
-        callback=text[3],
-        max_events=int(text[4]),
-        timeout_ms=int(text[5]),
-        health_points=int(text[6]),
-        last_attempted_at=int(text[7]) if text[7] else None,
-        parallelism=int(text[8]),
-        paused=text[9] == "1",
-        sent=int(text[10]),
-        queued=int(text[11]),
-        oldest=int(text[12]) if text[12] else None,
-        topics=sorted(topic.decode() for topic in fields[13]),
+        id=id.decode(),
+        client=text("client"),
+        name=text("name") or None,
+        uuid=text("uuid"),
+        callback=text("callback"),
+        max_events=int(text("max_events")),
+        timeout_ms=int(text("timeout")),
+        topics=sorted(topic.decode() for topic in topics),
+        match=_texts(fields.get("match", b"")),
+        parallelism=int(text("parallelism")),
+        max_rate=float(text("max_rate")) if "max_rate" in fields else None,
+        max_attempts=int(text("max_attempts")) if "max_attempts" in fields else None,
+        headers=msgspec.json.decode(fields.get("headers", b"{}"), type=dict[str, str]),
+        secrets=msgspec.json.decode(fields.get("secrets", b"[]"), type=list[tuple[str, int]]),
+        is_channel=text("format") == "channel",
+        paused="paused" in fields,
+        sent=sent,
+        failed=failed,
+        dropped=dropped,
+        queued=queued,
+        dead=dead,
+        oldest=int(oldest) if oldest else None,
+        health_points=int(text("health_points")),
+        last_attempted_at=int(text("last_attempted_at")) if "last_attempted_at" in fields else None,
+        retry_at=int(retry_at) if retry_at else None,
+        why=why.decode() or None,
     )
+
+
+def _texts(packed: bytes) -> list[str]:
+    return msgspec.json.decode(packed, type=list[str]) if packed else []

@@ -2,7 +2,8 @@
 -- Deliveries have ended: settle each, then give each slot its next job in the same breath.
 -- Delivered: the batch is deleted and the lane's job filed again if anything remains, at the end of
 -- the line, so that with more lanes than slots each gets its turns. Failed: the batch stays at the
--- head of its lane, and the lane rests for a while.
+-- head of its lane, and the lane rests for a while; after the last attempt that its subscriber allows it
+-- goes to the dead letters.
 -- Invariant: only the holder of a fence changes anything, and the order of a lane never changes; a
 -- call that is sent again changes nothing and gets the same jobs.
 -- KEYS  1 namespace
@@ -25,24 +26,27 @@ local function change_health(id, subscriber, by)
 end
 
 local function delivered(lane, bid, id, subscriber, l)
-  redis.call('LREM', ns .. 'batches:' .. l[3] .. ':' .. lane, 1, bid)
-  redis.call('HDEL', ns .. 'lane:' .. lane,
-    'fence', 'batch', 'slot', 'lease', 'source', 'not_before', 'why')
   change_health(id, subscriber, 1)
-  refile(deliver_job(lane), lane, subscriber.timeout, subscriber.max, l[4], 0)
+  go_on(lane, bid, subscriber, l[3], l[4])
   redis.call('HINCRBY', ns .. 'counters', 'delivered:' .. id, forget_batch(lane, bid))
 end
 
-local function failed(lane, id, subscriber, delay, why)
-  redis.call('HDEL', ns .. 'lane:' .. lane, 'fence', 'batch', 'slot', 'lease', 'source')
-  redis.call('HSET', ns .. 'lane:' .. lane, 'not_before', now + delay, 'why', why)
+local function failed(lane, bid, id, subscriber, l, delay, why, record)
   change_health(id, subscriber, -2)
-  file_job(MAIN, deliver_job(lane), now + delay)
   redis.call('HINCRBY', ns .. 'counters', 'failed:' .. id, 1)
+  local attempts = tonumber(redis.call('LINDEX', ns .. 'batch:' .. bid, 2))
+  if subscriber.max_attempts and attempts >= subscriber.max_attempts then
+    go_on(lane, bid, subscriber, l[3], l[4])
+    bury(lane, bid, cjson.encode({attempts = attempts, why = why, code = cjson.decode(record).code}))
+    return
+  end
+  land(lane)
+  rest_until(lane, now + delay, why)
+  file_job(MAIN, deliver_job(lane), now + delay)
 end
 
 -- Returns 'done', or 'old' when somebody else has the lane by now or its subscription is gone.
-local function settle(slot, lane, bid, fence, delay, why)
+local function settle(slot, lane, bid, fence, delay, why, record)
   local id = subscriber_of(lane)
   local l = redis.call('HMGET', ns .. 'lane:' .. lane, 'fence', 'batch', 'source', 'held')
   local subscriber = read_subscriber(id)
@@ -51,14 +55,15 @@ local function settle(slot, lane, bid, fence, delay, why)
   if delay == '' then
     delivered(lane, bid, id, subscriber, l)
   else
-    failed(lane, id, subscriber, tonumber(delay), why)
+    failed(lane, bid, id, subscriber, l, tonumber(delay), why, record)
   end
   return 'done'
 end
 
 local outcomes, records = {}, {}
 for i = FIRST, #ARGV, WIDTH do
-  local outcome = settle(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 5], ARGV[i + 6])
+  local outcome = settle(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 5], ARGV[i + 6],
+    ARGV[i + 7])
   outcomes[#outcomes + 1] = outcome
   if outcome == 'done' then records[#records + 1] = ARGV[i + 7] end
 end

@@ -22,9 +22,9 @@ end
 
 local function read_subscriber(id)
   local s = redis.call('HMGET', ns .. 'subscriber:' .. id, 'client', 'max_events', 'timeout',
-    'incarnation', 'set', 'parallelism')
+    'incarnation', 'set', 'parallelism', 'format', 'match')
   if not s[1] then return '' end
-  return {s[1], s[2], s[3], s[4], s[5], s[6], redis.call('SMEMBERS', ns .. 'topics:' .. id)}
+  return {s[1], s[2], s[3], s[4], s[5], s[6], s[7] or '', s[8] or '', redis.call('SMEMBERS', ns .. 'topics:' .. id)}
 end
 
 local READ = {client = read_client, topic = read_topic, subscriber = read_subscriber}

@@ -2,23 +2,40 @@
 -- Make a subscription, or change one that is there: its list of topics is replaced, its lanes and
 -- what is queued in them stay. An unknown topic is created unclaimed. A change of parallelism seals
 -- what is current and sends new events to a new set of lanes, which starts when the old one is empty.
--- A call that changes nothing keeps the epoch.
+-- A new signing secret comes first; the one before it goes on for a while, so that receivers can change.
+-- The channel dialect only adds: topics must be there, and of a subscription that is there nothing else
+-- changes. A call that changes nothing keeps the epoch.
 -- KEYS  1 namespace
 -- ARGV  1 new epoch, 2 subscriber, 3 client, 4 incarnation if it is new, 5 parallelism,
---       6 fields (msgpack [name, value, …] without those above), then the topics
--- Returns 1 when something changed, else 0; -1 when the client is gone.  Cost: O(topics + lanes).
+--       6 fields (msgpack [name, value, …] without those above; '' takes one away),
+--       7 signing secret ('' to keep it, '-' for none), 8 ms that the one before it goes on,
+--       9 'replace' or 'add', then the topics
+-- Returns 'changed', 'same', 'gone' (the client), 'taken' (the id is another client's) or 'unknown' (a
+-- topic).  Cost: O(topics + lanes).
 --@ use batches
 --@ use registry
 local epoch, id, client, incarnation, parallelism = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local fields = cmsgpack.unpack(ARGV[6])
+local fields, secret, grace, adds = cmsgpack.unpack(ARGV[6]), ARGV[7], tonumber(ARGV[8]), ARGV[9] == 'add'
+local FIRST_TOPIC = 10
 local key = ns .. 'subscriber:' .. id
 local dirty = false
 
 local function set_field(name, value)
-  if redis.call('HGET', key, name) ~= tostring(value) then
+  if value == '' then
+    if redis.call('HDEL', key, name) == 1 then dirty = true end
+  elseif redis.call('HGET', key, name) ~= tostring(value) then
     redis.call('HSET', key, name, value)
     dirty = true
   end
+end
+
+local function set_secret()
+  if secret == '-' then return set_field('secrets', '') end
+  local known = cjson.decode(redis.call('HGET', key, 'secrets') or '[]')
+  if known[1] and known[1][1] == secret then return end
+  local secrets = {{secret, 0}}
+  if known[1] and grace > 0 then secrets[2] = {known[1][1], now + grace} end
+  set_field('secrets', cjson.encode(secrets))
 end
 
 -- Seal what is current in the set, and make the new set wait if anything is left in the old one.
@@ -54,23 +71,37 @@ local function change_set(old_set, old_parallelism)
   dirty = true
 end
 
-if redis.call('HEXISTS', ns .. 'clients', client) == 0 then return -1 end
-local known = redis.call('HMGET', key, 'incarnation', 'set', 'parallelism')
+if redis.call('HEXISTS', ns .. 'clients', client) == 0 then return 'gone' end
+local known = redis.call('HMGET', key, 'incarnation', 'set', 'parallelism', 'client')
+if known[4] and known[4] ~= client then return 'taken' end
+if adds then
+  for i = FIRST_TOPIC, #ARGV do
+    if redis.call('SISMEMBER', ns .. 'topics', ARGV[i]) == 0 then return 'unknown' end
+  end
+end
+local is_new = not known[1]
 if known[1] then
   incarnation = known[1]
-  if known[3] ~= parallelism then change_set(known[2], known[3]) end
+  if adds then
+    parallelism = known[3]
+  elseif known[3] ~= parallelism then
+    change_set(known[2], known[3])
+  end
 else
   redis.call('HSET', key, 'client', client, 'incarnation', incarnation, 'set', 1,
     'parallelism', parallelism, 'health_points', 100)
   redis.call('SADD', ns .. 'subscribers', id)
   dirty = true
 end
-for i = 1, #fields, 2 do set_field(fields[i], fields[i + 1]) end
+if is_new or not adds then
+  for i = 1, #fields, 2 do set_field(fields[i], fields[i + 1]) end
+  if secret ~= '' then set_secret() end
+end
 
 local wanted = {}
-for i = 7, #ARGV do wanted[ARGV[i]] = true end
+for i = FIRST_TOPIC, #ARGV do wanted[ARGV[i]] = true end
 for _, topic in ipairs(redis.call('SMEMBERS', ns .. 'topics:' .. id)) do
-  if not wanted[topic] then
+  if not wanted[topic] and not adds then
     redis.call('SREM', ns .. 'topics:' .. id, topic)
     redis.call('SREM', ns .. 'subscribers:' .. topic, id)
     dirty = true
@@ -93,4 +124,4 @@ if dirty then
   for _, lane in ipairs(lanes_of(id, incarnation, set, parallelism)) do hasten(MAIN, deliver_job(lane)) end
 end
 wake_workers()
-return dirty and 1 or 0
+return dirty and 'changed' or 'same'

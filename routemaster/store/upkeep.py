@@ -3,20 +3,23 @@
 from routemaster.store.check import fields_of
 from routemaster.store.link import Link
 from routemaster.store.script import Script
+from routemaster.uid import Maker
 
 _TICK = Script("tick")
 _FINISH = Script("finish")
 _PURGE = Script("purge")
 _TRIM = Script("trim")
 _DROP = Script("drop")
+_END_TOKENS = Script("end_tokens")
 STEP = 500
 DROP_RECORDS = 100_000
 
 
 class Upkeep:
-    def __init__(self, link: Link, namespace: str) -> None:
+    def __init__(self, link: Link, namespace: str, uids: Maker) -> None:
         self._link = link
         self._namespace = namespace
+        self._uids = uids
 
     async def tick(self, *names: str) -> None:
         await self._link.run(_TICK, self._namespace, *names)
@@ -47,6 +50,10 @@ class Upkeep:
         if not limit:
             return 0
         return margins * min(min_free, limit // 8) - (limit - int(memory["used_memory"]))
+
+    async def end_tokens(self) -> bool:
+        """Forget some tokens whose grace is over; whether there may be more."""
+        return int(await self._link.run(_END_TOKENS, self._namespace, self._uids(), STEP)) == STEP
 
     async def forget_workers(self, silence_ms: int) -> None:
         """Take workers that have been silent for long out of the list."""

@@ -7,22 +7,34 @@ look for all who wait. The root key is known to the process alone and is not in 
 import asyncio
 import base64
 import binascii
-import hmac
+import time
 
+from routemaster.credential import digest_of, is_same, token_of
 from routemaster.errors import StoreAway
-from routemaster.store.registry import Client, Registry
-from routemaster.web.snapshot import MEMO_LIMIT, Snapshot, digest_of
+from routemaster.store.clients import Client, Clients
+from routemaster.store.link import Link
+from routemaster.store.registry import Registry
+from routemaster.web import digest
+from routemaster.web.problem import Problem
+from routemaster.web.snapshot import MEMO_LIMIT, Snapshot
 
 OPEN_PATIENCE_S = 0.5
 MEMO_HEADER_BYTES = 512
 ROOT = Client("root", "root", "root", ())
+Who = tuple[Client, str]  # and the digest of the token that it came with; '' for root's key
+Headers = dict[bytes, bytes]
 
 
 class Access:
-    def __init__(self, registry: Registry, root_key: str | None) -> None:
-        self.registry = registry
+    def __init__(self, link: Link, registry: Registry, clients: Clients, root_key: str | None) -> None:
         self.snapshot = Snapshot(b"", {}, {}, {})
-        self._root = root_key.encode() if root_key else None
+        self._link = link
+        self._registry = registry
+        self._clients = clients
+        self._root_key = root_key
+        self._root_token = token_of(root_key, ROOT.id, ROOT.name) if root_key else None
+        self._nonces = digest.Nonces(b"")
+        self._nonces_of = -1  # the connection that their key came by
         self._opened = asyncio.Event()
         self._look: asyncio.Task[None] | None = None  # asking the store now
         self._next_look: asyncio.Task[None] | None = None  # not sent yet
@@ -51,32 +63,103 @@ class Access:
                 await self._opened.wait()
         except TimeoutError:
             raise StoreAway("the store has not answered since this process started") from None
-        if await self.registry.epoch() == self.snapshot.epoch:
+        if await self._registry.epoch() == self.snapshot.epoch:
             return
-        self.snapshot = self.snapshot.changed(await self.registry.read(self.snapshot.epoch))
+        self.snapshot = self.snapshot.changed(await self._registry.read(self.snapshot.epoch))
 
-    def who(self, header: bytes | None) -> tuple[Client, str] | None:
-        """The client of an Authorization header and the digest of its token, by the snapshot."""
+    # By the snapshot alone
+
+    def who(self, header: bytes | None) -> Who | None:
+        """The client of an Authorization header that holds a token, by the snapshot."""
         if header is None:
             return None
         snapshot = self.snapshot
         known = snapshot.credentials.get(header)
         if known is None:
-            known = self._look_up(snapshot, header)
+            known, is_lasting = self._look_up(snapshot, header)
             memo = snapshot.credentials
-            if known is not None and len(header) <= MEMO_HEADER_BYTES and len(memo) < MEMO_LIMIT:
+            if (
+                known is not None
+                and is_lasting
+                and len(header) <= MEMO_HEADER_BYTES
+                and len(memo) < MEMO_LIMIT
+            ):
                 memo[header] = known
         return known
 
-    def _look_up(self, snapshot: Snapshot, header: bytes) -> tuple[Client, str] | None:
-        for token in _tokens_in(header):
-            if self._root is not None and hmac.compare_digest(token.encode(), self._root):
+    def holds(self, token_digest: str) -> bool:
+        """Whether a token that was good once still is."""
+        bearer = self.snapshot.by_digest.get(token_digest)
+        return bearer is not None and bearer.token.holds(_now_ms())
+
+    def is_root_key(self, secret: str) -> bool:
+        return self._root_key is not None and is_same(secret, self._root_key)
+
+    def _look_up(self, snapshot: Snapshot, header: bytes) -> tuple[Who | None, bool]:
+        """Who it is, and whether that lasts as long as the snapshot."""
+        for secret in _tokens_in(header):
+            if self.is_root_key(secret):
+                return (ROOT, ""), True
+            bearer = snapshot.by_digest.get(digest_of(secret))
+            if bearer is not None and bearer.token.holds(_now_ms()):
+                return (bearer.client, bearer.token.digest), bearer.token.ends_at == 0
+        return None, False
+
+    # By a fresh one
+
+    async def identify(self, headers: Headers, method: str, target: bytes, *, spends: bool = True) -> Who:
+        """Who asks, by a snapshot that is fresh; or the refusal of a stranger. `spends` is for the one
+        time that a request is let through: a Digest counts once."""
+        await self.refresh()
+        header = headers.get(b"authorization")
+        who = self.who(header)
+        if who is not None:
+            return who
+        await self._read_nonce_key()
+        response = None if header is None else digest.read(header, target)
+        if response is None:
+            raise self.unauthorized()
+        who = self._proven(response, method)
+        if who is None:
+            raise self.unauthorized()
+        if not self._nonces.is_fresh(response.nonce, _now_ms()) or response.number >= digest.MOST_COUNTS:
+            raise self.unauthorized(is_stale=True)
+        if spends and not await self._clients.spend_nonce(response.nonce, response.number, digest.LIFE_MS):
+            raise self.unauthorized(is_stale=True)
+        return who
+
+    def unauthorized(self, *, is_stale: bool = False) -> Problem:
+        offers = self._nonces.challenges(_now_ms(), is_stale=is_stale)
+        return Problem(
+            401,
+            "a known token is needed: as Basic, as Bearer, or by Digest",
+            [(b"www-authenticate", offer) for offer in offers],
+        )
+
+    def _proven(self, response: digest.Response, method: str) -> Who | None:
+        if response.user == ROOT.id and self._root_token is not None:
+            ha1 = digest.ha1_of(self._root_token, response.algorithm, is_id=True)
+            if response.is_by(ha1, method):
                 return ROOT, ""
-            digest = digest_of(token)
-            client = snapshot.by_digest.get(digest)
-            if client is not None:
-                return client, digest
+        client = self.snapshot.named(response.user)
+        for token in client.tokens if client is not None else ():
+            ha1 = digest.ha1_of(
+                token, response.algorithm, is_id=client is not None and client.id == response.user
+            )
+            if client is not None and token.holds(_now_ms()) and response.is_by(ha1, method):
+                return client, token.digest
         return None
+
+    async def _read_nonce_key(self) -> None:
+        """Once for each connection: the store may be another one by then."""
+        connected = self._link.connected
+        if self._nonces_of != connected:
+            self._nonces = digest.Nonces(await self._clients.nonce_key())
+            self._nonces_of = connected
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _tokens_in(header: bytes) -> list[str]:

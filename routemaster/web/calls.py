@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from routemaster.errors import InvalidInput
-from routemaster.store.registry import Client
+from routemaster.store.clients import Client
 from routemaster.web.problem import Headers
 
 JSON = b"application/json"
@@ -33,6 +33,10 @@ class Call:
 
     async def parse(self, kind: type[_Body]) -> _Body:
         return parse(await self.read(), kind)
+
+    async def parse_if_any(self, kind: type[_Body]) -> _Body:
+        """Where all fields are optional, so is the body."""
+        return parse(await self.read() or b"{}", kind)
 
 
 class Answer(NamedTuple):
@@ -57,6 +61,7 @@ class Operation:
     act: Handler | None  # None: the server hands it over before it gets here
     roles: tuple[str, ...] = (CLIENT,)  # empty: anybody
     takes: Any = None
+    needs_body: bool = True
     query: dict[str, str] = field(default_factory=dict[str, str])  # name -> what it is for
     is_empty: bool = False  # the channel dialect: answers have no body, errors neither
     kinds: dict[str, Any] = field(default_factory=dict[str, Any])  # other media types it takes

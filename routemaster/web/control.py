@@ -10,11 +10,12 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from routemaster.settings import Settings
-from routemaster.store.registry import Client
+from routemaster.store.clients import Client
 from routemaster.web.access import Access
 from routemaster.web.asgi import HungUp, Receive, Scope, Send, answer, answer_problem, read_body
 from routemaster.web.calls import Answer, Call, Operation
-from routemaster.web.problem import Problem, problem_of, unauthorized
+from routemaster.web.problem import Problem, problem_of
+from routemaster.web.tls import HttpsOnly
 
 NOBODY = Client("", "", "", ())
 
@@ -22,14 +23,18 @@ NOBODY = Client("", "", "", ())
 class Control:
     """The ASGI application."""
 
-    def __init__(self, settings: Settings, access: Access, operations: list[Operation]) -> None:
+    def __init__(
+        self, settings: Settings, access: Access, operations: list[Operation], https: HttpsOnly | None
+    ) -> None:
         self._settings = settings
+        self._https = https
         self._access = access
         self._rows: list[tuple[re.Pattern[str], Operation]] = [(row.pattern, row) for row in operations]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = [(row, match) for pattern, row in self._rows if (match := pattern.fullmatch(scope["path"]))]
         try:
+            self._check_tls(scope)
             row, names = await self._find(scope, found)
             await _send(send, row, await self._act(row, names, scope, receive))
         except HungUp:
@@ -46,7 +51,7 @@ class Control:
             if row.act is not None and method in (row.method, "HEAD" if row.method == "GET" else ""):
                 return row, match.groupdict()
         if not any(row.roles == () for row, _ in found):
-            await self._client(dict(scope["headers"]))  # a stranger is not told what there is
+            await self._client(scope)  # a stranger is not told what there is
         if not found:
             raise Problem(404, f"there is nothing at {scope['path'][:200]}")
         allowed = ", ".join(sorted({row.method for row, _ in found}))
@@ -56,7 +61,7 @@ class Control:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         client = NOBODY
         if row.roles:
-            client = await self._client(headers)
+            client = await self._client(scope)
             if client.role not in row.roles:
                 raise Problem(403, f"the role {client.role} may not do this")
 
@@ -68,12 +73,23 @@ class Control:
         assert row.act is not None  # noqa: S101 (`_find` sees to it)
         return await row.act(Call(client, names, query, read))
 
-    async def _client(self, headers: dict[bytes, bytes]) -> Client:
-        await self._access.refresh()
-        who = self._access.who(headers.get(b"authorization"))
-        if who is None:
-            raise unauthorized()
-        return who[0]
+    async def _client(self, scope: Scope) -> Client:
+        headers = dict(scope["headers"])
+        return (await self._access.identify(headers, scope["method"], _target(scope)))[0]
+
+    def _check_tls(self, scope: Scope) -> None:
+        if self._https is None or scope["path"].startswith("/health"):
+            return
+        headers = dict(scope["headers"])
+        redirect = self._https.redirect(scope["scheme"], scope["client"], headers, _target(scope))
+        if redirect:
+            raise redirect
+
+
+def _target(scope: Scope) -> bytes:
+    """What was asked for, as it was written."""
+    query = scope["query_string"]
+    return scope["raw_path"] + (b"?" + query if query else b"")
 
 
 async def _send(send: Send, row: Operation, made: Answer) -> None:

@@ -21,12 +21,12 @@ import msgspec
 import structlog
 
 from routemaster.errors import StoreAway
-from routemaster.event import SEPARATOR
+from routemaster.event import SEPARATOR, encode_channel
 from routemaster.store.link import Link
 from routemaster.store.publish import Conflict, Denied, Flush, Late, Limits, Stale, Stored, send_flush
 from routemaster.uid import Maker
 from routemaster.web.access import Access
-from routemaster.web.problem import Problem, problem_of, unauthorized
+from routemaster.web.problem import Problem, problem_of
 from routemaster.web.server import Post
 from routemaster.web.snapshot import Lane, Route
 
@@ -59,8 +59,10 @@ class Publish:
     urls: list[str]
     keys: list[tuple[str, str]] | None
     size: int  # bytes that are not in the air or stored yet
+    received_at: int
     width: int = 1  # subscribers of the address that has most
     stored: int = 0
+    channel: list[bytes] | None = None  # its events in the channel format, once somebody wants that
     repeated: dict[int, str] = field(default_factory=dict[int, str])
 
 
@@ -84,6 +86,12 @@ class Part:
                 runs.append((among, address))
             at += events
         return runs
+
+    def channel_lines(self) -> list[bytes]:
+        publish = self.publish
+        if publish.channel is None:
+            publish.channel = encode_channel(publish.topic, publish.runs, publish.urls, publish.received_at)
+        return publish.channel[self.start : self.stop]
 
 
 class Flusher:
@@ -283,7 +291,11 @@ class Flusher:
             _add_side(side, publish, of_part)
             runs += of_part
         route = self._access.snapshot.route
-        groups, lanes = _groups([(events, route(address)) for events, address in runs], parts)
+        routed = [(events, route(address)) for events, address in runs]
+        groups, lanes = _groups(routed, parts)
+        channel: list[bytes] = []
+        if any(way.has_channel for _, way in routed):
+            channel = [line for part in parts for line in part.channel_lines()]
         prefix, first = self._uids.range(2 + sum(2 + len(lines) // lane.max_events for lane in lanes))
         return Flush(
             self._access.snapshot.epoch,
@@ -299,6 +311,8 @@ class Flusher:
             len(lines),
             _starts(lines),
             SEPARATOR.join(lines),
+            _starts(channel) if channel else b"",
+            SEPARATOR.join(channel),
             groups,
         )
 
@@ -342,13 +356,16 @@ class Flusher:
         return kept
 
     def _still_allowed(self, parts: list[Part]) -> list[Part]:
-        """Check again by the new snapshot: a revoked token, or a topic that somebody else has."""
+        """Check again by the new snapshot: a revoked token, a grant that is gone, or a topic that somebody
+        else has."""
         snapshot = self._access.snapshot
         kept: list[Part] = []
         for part in parts:
             publish = part.publish
-            if publish.digest not in snapshot.by_digest:
-                self._fail([publish], unauthorized())
+            if not self._access.holds(publish.digest):
+                self._fail([publish], self._access.unauthorized())
+            elif not snapshot.may_publish(publish.client, publish.topic):
+                self._fail([publish], not_granted(publish.topic))
             elif snapshot.owners.get(publish.topic, publish.client) != publish.client:
                 self._fail([publish], not_owner(publish.topic))
             else:
@@ -358,6 +375,10 @@ class Flusher:
 
 def not_owner(topic: str) -> Problem:
     return Problem(403, f"another client is the publisher of {topic}", field="topic")
+
+
+def not_granted(topic: str) -> Problem:
+    return Problem(403, f"this client's grants do not let it publish to {topic}", field="topic")
 
 
 def _starts(lines: list[bytes]) -> bytes:

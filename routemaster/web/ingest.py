@@ -1,4 +1,5 @@
-"""POST /topics/:name, the path that every event takes. No task and no machinery per request.
+"""POST /topics/:name and /channel/:name, the path that every event takes. No task and no machinery per
+request.
 
 Parses, checks and encodes; the flusher stores. An answer is sent only once the events are in the
 store for every subscriber.
@@ -13,30 +14,34 @@ from routemaster.errors import InvalidInput
 from routemaster.event import (
     KEY,
     TRACEPARENT,
+    ChannelEvent,
     Event,
     address_of,
     encode_event,
     encode_events,
     fingerprint,
     key_field,
+    parse_channel,
     parse_many,
     parse_one,
     runs_of,
 )
 from routemaster.settings import Settings
-from routemaster.store.registry import Client
+from routemaster.store.clients import Client
 from routemaster.uid import Maker
 from routemaster.web.access import Access
 from routemaster.web.calls import Operation
-from routemaster.web.flusher import Flusher, Publish, not_owner
-from routemaster.web.problem import Problem, unauthorized
+from routemaster.web.flusher import Flusher, Publish, not_granted, not_owner
+from routemaster.web.problem import Problem
 from routemaster.web.server import Post
+from routemaster.web.tls import HttpsOnly
 
 MAX_EVENTS = 10_000
 _NDJSON = b"application/x-ndjson"
 # The last is what `curl -d` says when it is told nothing.
 _JSON = (b"application/json", b"text/json", b"application/x-www-form-urlencoded")
 _ONE_STORED = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nroutemaster-event-id: "
+_CHANNEL_STORED = b"HTTP/1.1 204 No Content\r\n\r\n"
 _MANY_STORED = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 
 
@@ -54,12 +59,24 @@ PUBLISHING = [
         gives={200: Accepted, 409: None},
         headers={"routemaster-event-id": "the UID of a single event"},
         act=None,
-    )
+    ),
+    Operation(
+        method="POST",
+        path="/channel/{channel}",
+        summary="Publish one event in the channel dialect.",
+        takes=ChannelEvent,
+        gives={204: None},
+        is_empty=True,
+        act=None,
+    ),
 ]
 
 
 class Ingest:
-    def __init__(self, settings: Settings, access: Access, flusher: Flusher, uids: Maker) -> None:
+    def __init__(
+        self, settings: Settings, access: Access, flusher: Flusher, uids: Maker, https: HttpsOnly | None
+    ) -> None:
+        self._https = https
         self._max_data = settings.max_event_data
         self._access = access
         self._flusher = flusher
@@ -71,15 +88,16 @@ class Ingest:
 
     async def admit(self, post: Post) -> None:
         """Refuse a large body of somebody unknown before it is read."""
-        header = dict(post.headers).get(b"authorization")
-        if self._access.who(header) is None:
-            await self._access.refresh()
-            if self._access.who(header) is None:
-                raise unauthorized()
+        headers = dict(post.headers)
+        self._check_tls(post, headers)
+        if self._access.who(headers.get(b"authorization")) is None:
+            await self._access.identify(headers, "POST", post.target, spends=False)
 
     def take(self, post: Post) -> None:
         """Accept a request by the snapshot; what that would refuse is looked at with a fresh one."""
         headers = dict(post.headers)
+        if self._https is not None:
+            self._check_tls(post, headers)
         who = self._access.who(headers.get(b"authorization"))
         if who is None or self._refusal(who[0], post.topic) is not None:
             post.later(self._take_fresh(post, headers))
@@ -87,22 +105,26 @@ class Ingest:
             self._accept(post, headers, *who)
 
     async def _take_fresh(self, post: Post, headers: dict[bytes, bytes]) -> None:
-        await self._access.refresh()
-        who = self._access.who(headers.get(b"authorization"))
-        if who is None:
-            raise unauthorized()
+        who = await self._access.identify(headers, "POST", post.target)
         refusal = self._refusal(who[0], post.topic)
         if refusal is not None:
             raise refusal
         self._accept(post, headers, *who)
 
+    def _check_tls(self, post: Post, headers: dict[bytes, bytes]) -> None:
+        redirect = self._https and self._https.redirect(post.scheme, post.peer, headers, post.target)
+        if redirect:
+            raise redirect
+
     def _refusal(self, client: Client, topic: str) -> Problem | InvalidInput | None:
         if client.role != "client":
             return Problem(403, f"the role {client.role} may not publish")
         owner = self._access.snapshot.owners.get(topic)
-        if owner is None:
-            return None if self._topic.fullmatch(topic) else self._bad_topic
-        return None if owner == client.id else not_owner(topic)
+        if owner is None and not self._topic.fullmatch(topic):
+            return self._bad_topic
+        if client.grants.publish is not None and not self._access.snapshot.may_publish(client.id, topic):
+            return not_granted(topic)
+        return None if owner is None or owner == client.id else not_owner(topic)
 
     def _accept(self, post: Post, headers: dict[bytes, bytes], client: Client, digest: str) -> None:
         """Parse, encode once, and hand over to the flusher."""
@@ -111,7 +133,12 @@ class Ingest:
         if kind != b"application/json":
             kind = kind.split(b";", 1)[0].strip().lower()
         trace = _traceparent(headers[b"traceparent"]) if b"traceparent" in headers else None
-        if kind == _NDJSON or body[:1] == b"[" or body.lstrip()[:1] == b"[":
+        if post.is_channel:
+            event = parse_channel(body)
+            if b"idempotency-key" in headers:
+                _take_key(event, headers[b"idempotency-key"])
+            self._submit_one(post, client, digest, trace, event)
+        elif kind == _NDJSON or body[:1] == b"[" or body.lstrip()[:1] == b"[":
             events = parse_many(body, self._max_data, MAX_EVENTS, lines=kind == _NDJSON)
             self._submit_many(post, client, digest, trace, events)
         elif kind in _JSON:
@@ -125,13 +152,14 @@ class Ingest:
     def _submit_one(self, post: Post, client: Client, digest: str, trace: str | None, event: Event) -> None:
         topic = post.topic
         uid = self._uids()
-        line = encode_event(topic, event, uid, time.time_ns() // 1_000_000, trace)
+        now_ms = time.time_ns() // 1_000_000
+        line = encode_event(topic, event, uid, now_ms, trace)
         keys = None if event.id is None else [_key(client, topic, event, uid)]
         runs = [(1, address_of(topic, event.environment, event.type))]
         self._flusher.submit(
             Publish(
                 post,
-                _answer_one,
+                _answer_channel if post.is_channel else _answer_one,
                 client.id,
                 digest,
                 topic,
@@ -142,6 +170,7 @@ class Ingest:
                 [event.url],
                 keys,
                 len(line),
+                now_ms,
             )
         )
 
@@ -150,19 +179,38 @@ class Ingest:
     ) -> None:
         topic = post.topic
         uids = self._uids.many(len(events))
-        lines = encode_events(topic, events, uids, time.time_ns() // 1_000_000, trace)
+        now_ms = time.time_ns() // 1_000_000
+        lines = encode_events(topic, events, uids, now_ms, trace)
         runs = runs_of(topic, events)
         urls = [event.url for event in events]
         keys = _keys(client, topic, events, uids)
         size = sum(map(len, lines))
         self._flusher.submit(
-            Publish(post, _answer_many, client.id, digest, topic, trace, lines, uids, runs, urls, keys, size)
+            Publish(
+                post,
+                _answer_many,
+                client.id,
+                digest,
+                topic,
+                trace,
+                lines,
+                uids,
+                runs,
+                urls,
+                keys,
+                size,
+                now_ms,
+            )
         )
 
 
 def _answer_one(publish: Publish) -> None:
     uid = publish.repeated[0] if publish.repeated else publish.uids[0]
     publish.post.answer(_ONE_STORED + uid.encode() + b"\r\n\r\n")
+
+
+def _answer_channel(publish: Publish) -> None:
+    publish.post.answer(_CHANNEL_STORED)
 
 
 def _answer_many(publish: Publish) -> None:

@@ -1,10 +1,13 @@
 """Monitoring: what there is and how it does. Reads only."""
 
+from typing import Literal
+
 import msgspec
 
 from routemaster.errors import StoreError
+from routemaster.store.clients import Client
 from routemaster.store.link import Link
-from routemaster.store.registry import Client, Registry, SubscriberRow
+from routemaster.store.registry import Registry, SubscriberRow
 from routemaster.web.calls import EMPTY, READERS, ROOT, Answer, Call, Operation
 from routemaster.web.problem import problem_of
 
@@ -13,24 +16,37 @@ class Health(msgspec.Struct):
     pass
 
 
-class Queued(msgspec.Struct):
+class Counts(msgspec.Struct):
     sent: int
     queued: int
     oldest: int | None  # when the oldest batch was begun
+    dead: int
+    dropped: int
+    failed: int  # attempts, not events
 
 
 class Subscriber(msgspec.Struct):
     subscriber: str
+    client: str
+    name: str | None
     uuid: str | None  # a password: for its owner and root
     callback: str
     max_events: int
     timeout: int
     topics: list[str]
-    events: Queued
+    match: list[str]
+    parallelism: int
+    max_rate: float | None
+    max_attempts: int | None
+    headers: dict[str, str] | None  # for its owner and root: they may hold a key
+    signed: bool
+    format: Literal["topic", "channel"]
+    paused: bool
+    events: Counts
     health_points: int
     last_attempted_at: int | None
-    parallelism: int
-    paused: bool
+    retry_at: int | None
+    why: str | None
 
 
 class Monitoring:
@@ -87,16 +103,27 @@ class Monitoring:
 
 
 def _subscriber(row: SubscriberRow, asker: Client) -> Subscriber:
+    is_theirs = asker.role == ROOT or asker.id == row.client
     return Subscriber(
         subscriber=row.id,
-        uuid=row.uuid if asker.role == ROOT or asker.id == row.client else None,
+        client=row.client,
+        name=row.name,
+        uuid=row.uuid if is_theirs else None,
         callback=row.callback,
         max_events=row.max_events,
         timeout=row.timeout_ms,
         topics=row.topics,
-        events=Queued(row.sent, row.queued, row.oldest),
+        match=row.match,
+        parallelism=row.parallelism,
+        max_rate=row.max_rate,
+        max_attempts=row.max_attempts,
+        headers=row.headers if is_theirs else None,
+        signed=bool(row.secrets),
+        format="channel" if row.is_channel else "topic",
+        paused=row.paused,
+        events=Counts(row.sent, row.queued, row.oldest, row.dead, row.dropped, row.failed),
         health_points=row.health_points,
         last_attempted_at=row.last_attempted_at,
-        parallelism=row.parallelism,
-        paused=row.paused,
+        retry_at=row.retry_at,
+        why=row.why,
     )

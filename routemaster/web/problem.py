@@ -10,8 +10,8 @@ import structlog
 from routemaster.errors import InvalidInput, RoutemasterError, StoreError
 
 log = structlog.get_logger("web")
-CHALLENGE = b'Basic realm="routemaster", charset="UTF-8"'
 TITLES = {
+    308: "Only over https",
     400: "Bad request",
     401: "Credentials needed",
     403: "Not allowed",
@@ -58,10 +58,6 @@ def problem_of(error: Exception) -> Problem:
         return Problem(400, str(error))
     log.error("a request failed", exc_info=error)
     return Problem(500, "this should not have happened; the log says more")
-
-
-def unauthorized() -> Problem:
-    return Problem(401, "a known token is needed, as Basic or Bearer", [(b"www-authenticate", CHALLENGE)])
 
 
 def rendered(problem: Problem, *, is_empty: bool = False) -> tuple[Headers, bytes]:

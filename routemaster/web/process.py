@@ -3,32 +3,54 @@
 import asyncio
 import socket
 
+import structlog
 import uvloop
 
+from routemaster.errors import StoreAway, StoreFull
+from routemaster.sender import Sender
 from routemaster.settings import Settings
 from routemaster.store.check import wait_for
+from routemaster.store.clients import Clients
+from routemaster.store.dead import Dead
 from routemaster.store.link import Link
 from routemaster.store.publish import Limits as FlushLimits
 from routemaster.store.registry import Registry
 from routemaster.uid import Maker
 from routemaster.web.access import Access
 from routemaster.web.calls import Operation
+from routemaster.web.channels import Channels
 from routemaster.web.control import Control
+from routemaster.web.dead_letters import DeadLetters
 from routemaster.web.flusher import Flusher
 from routemaster.web.ingest import PUBLISHING, Ingest
 from routemaster.web.monitoring import Monitoring
 from routemaster.web.server import Limits, serve
 from routemaster.web.subscriptions import Subscriptions
-from routemaster.web.tokens import Tokens
+from routemaster.web.tls import Certificate, HttpsOnly
+from routemaster.web.tokens import Tokens, seed
 from routemaster.web.topics import Topics
 
+log = structlog.get_logger("web")
+SEED_AGAIN_S = 0.5
 
-def operations(settings: Settings, link: Link, registry: Registry, access: Access) -> list[Operation]:
+
+def operations(
+    settings: Settings,
+    link: Link,
+    registry: Registry,
+    clients: Clients,
+    access: Access,
+    sender: Sender,
+    uids: Maker,
+) -> list[Operation]:
     """All calls that there are."""
+    subscriptions = Subscriptions(settings, registry, sender, uids)
     return [
-        *Tokens(registry, access, settings.root_key).operations(),
+        *Tokens(clients, access).operations(),
         *PUBLISHING,
-        *Subscriptions(settings, registry).operations(),
+        *subscriptions.operations(),
+        *DeadLetters(Dead(link, settings.redis_prefix)).operations(),
+        *Channels(registry, subscriptions).operations(),
         *Topics(registry).operations(),
         *Monitoring(link, registry).operations(),
     ]
@@ -40,12 +62,17 @@ def run(settings: Settings, *, sockets: list[socket.socket] | None) -> int:
 
 
 async def _serve(settings: Settings, sockets: list[socket.socket] | None) -> int:
+    certificate = (
+        Certificate(settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
+    )
+    https = HttpsOnly(settings.trusted_proxies) if settings.needs_tls else None
     link = Link(settings.redis_url, silence_s=0.7)
     link.open()
     uids = Maker()
     registry = Registry(link, settings.redis_prefix, uids)
-    access = Access(registry, settings.root_key)
-    checked = asyncio.create_task(_check(link, settings.redis_prefix, access))
+    clients = Clients(link, settings.redis_prefix, uids)
+    access = Access(link, registry, clients, settings.root_key)
+    checked = asyncio.create_task(_check(link, settings, clients, access))
     flusher = Flusher(
         link,
         settings.redis_prefix,
@@ -62,24 +89,39 @@ async def _serve(settings: Settings, sockets: list[socket.socket] | None) -> int
         body_ms=settings.request_timeout_ms,
         held_bytes=settings.max_pending_bytes,
     )
+    sender = Sender(settings)
+    sender.open()
+    watching = asyncio.create_task(certificate.watch()) if certificate else None
+    calls = operations(settings, link, registry, clients, access, sender, uids)
     try:
         await serve(
-            Control(settings, access, operations(settings, link, registry, access)),
+            Control(settings, access, calls, https),
             sockets,
             limits,
-            posts=Ingest(settings, access, flusher, uids),
+            posts=Ingest(settings, access, flusher, uids, https),
             needs=checked,
+            tls=certificate.context if certificate else None,
             host=settings.host,
             port=settings.port,
         )
     finally:
         checked.cancel()
+        if watching:
+            watching.cancel()
         await flusher.stop()
+        await sender.close()
         await link.close()
     return 0
 
 
-async def _check(link: Link, namespace: str, access: Access) -> None:
+async def _check(link: Link, settings: Settings, clients: Clients, access: Access) -> None:
     """Requests are answered 503 until the store is there and fit; one that is unfit ends the process."""
-    await wait_for(link, namespace)
+    await wait_for(link, settings.redis_prefix)
+    while True:
+        try:
+            await seed(clients, settings.clients)
+            break
+        except (StoreAway, StoreFull) as error:
+            log.warning("the tokens of ROUTEMASTER_CLIENTS wait for the store", reason=str(error))
+            await asyncio.sleep(SEED_AGAIN_S)
     access.open()

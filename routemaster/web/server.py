@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import ssl
 import typing
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
@@ -25,7 +26,7 @@ KEEP_ALIVE_S = 60
 SWEEP_S = 5.0
 LINGER_S = 1.0
 STRANGER_BYTES = 64 * 2**10
-POSTS = b"/topics/"
+POSTS = (b"/topics/", b"/channel/")
 UPGRADING = (b"upgrade", b"http2-settings", b"connection")
 
 
@@ -54,7 +55,7 @@ class _Deaf:
 
 
 class Post:
-    """One POST /topics/…: what came, and the one answer that it gets.
+    """One POST /topics/… or /channel/…: what came, and the one answer that it gets.
 
     To uvicorn's protocol it looks like one of its own request-response cycles.
     """
@@ -69,29 +70,46 @@ class Post:
         "disconnected",
         "early",
         "headers",
+        "is_channel",
         "keep_alive",
         "response_complete",
+        "target",
         "topic",
         "turn",
     )
     message_event = _Deaf()
 
     def __init__(
-        self, protocol: "Protocol", topic: str, headers: list[tuple[bytes, bytes]], keep_alive: bool
+        self,
+        protocol: "Protocol",
+        topic: str,
+        headers: list[tuple[bytes, bytes]],
+        keep_alive: bool,
+        is_channel: bool,
     ):
         self._protocol = protocol
         self._size = 0
         self._timer: asyncio.TimerHandle | None = None
         self.topic = topic
+        self.target = protocol.url
         self.headers = headers
         self.chunks: list[bytes] = []
         self.body = b""
         self.keep_alive = keep_alive
+        self.is_channel = is_channel  # the channel dialect: answers are empty
         self.turn = True  # False while an earlier request on the connection has no answer yet
         self.early: bytes | None = None  # an answer that waits for its turn
         self.complete = False
         self.disconnected = False
         self.response_complete = False
+
+    @property
+    def scheme(self) -> str:
+        return str(self._protocol.scheme)
+
+    @property
+    def peer(self) -> tuple[str, int] | None:
+        return self._protocol.client
 
     def feed(self, chunk: bytes) -> None:
         if self.response_complete or self.early is not None:
@@ -158,7 +176,7 @@ class Post:
     def refuse(self, problem: Problem) -> None:
         if not self.complete or problem.status in (408, 413):
             self.keep_alive = False  # what is left of the body is not read
-        self.answer(response(problem))
+        self.answer(response(problem, is_empty=self.is_channel))
 
     def answer(self, head: bytes) -> None:
         """Send the one answer: a status line, headers, an empty line and the body."""
@@ -272,10 +290,11 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _begin_post(self, keep_alive: bool) -> None:
-        path = self.url[len(POSTS) :].split(b"?", 1)[0]
+        is_channel = self.url.startswith(POSTS[1])
+        path = self.url[len(POSTS[is_channel]) :].split(b"?", 1)[0]
         topic = (unquote_to_bytes(path) if b"%" in path else path).decode("latin-1")
         before = self.cycle
-        post = Post(self, topic, self.headers, keep_alive)
+        post = Post(self, topic, self.headers, keep_alive, is_channel)
         self.cycle = post  # pyright: ignore[reportAttributeAccessIssue]
         self._post = post
         if before is not None and not before.response_complete:  # pyright: ignore[reportUnnecessaryComparison]
@@ -433,6 +452,7 @@ async def serve(
     *,
     posts: Posts | None = None,
     needs: asyncio.Task[None] | None = None,
+    tls: ssl.SSLContext | None = None,
     host: str = "",
     port: int = 0,
 ) -> None:
@@ -442,24 +462,24 @@ async def serve(
         Protocol.take_post = staticmethod(posts.take)
         Protocol.admit = staticmethod(posts.admit)
         Protocol.takes_posts = True
-    server = Server(
-        uvicorn.Config(
-            app,
-            host=host,
-            port=port,
-            http=Protocol,
-            ws="none",
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=20,
-            backlog=4096,
-        )
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=Protocol,
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=20,
+        backlog=4096,
+        ssl_context_factory=None if tls is None else lambda _config, _default: tls,
     )
+    server = Server(config)
     if needs is not None:
         needs.add_done_callback(server.leave_if_failed)
     sweeper = asyncio.create_task(Sweeper(server).run(), name="sweeper")

@@ -137,6 +137,8 @@ class Aux:
 
     async def _forget(self) -> None:
         await self._upkeep.forget_workers(FORGET_MS)
+        while await self._upkeep.end_tokens():
+            pass
 
 
 async def _always() -> bool:

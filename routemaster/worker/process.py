@@ -91,8 +91,9 @@ async def _work(settings: Settings, name: str) -> int:
     )
     sender = Sender(settings)
     sender.open()
-    slots = Slots(settings, name, deliveries, sender, Maker())
-    aux = Aux(settings, name, deliveries, Upkeep(link, settings.redis_prefix))
+    uids = Maker()
+    slots = Slots(settings, name, deliveries, sender, uids)
+    aux = Aux(settings, name, deliveries, Upkeep(link, settings.redis_prefix, uids))
     listener = Listener(settings.redis_url, settings.redis_prefix, slots, aux)
     tasks = [
         asyncio.ensure_future(part)

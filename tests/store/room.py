@@ -13,10 +13,11 @@ import msgspec
 from redis import Redis
 
 from routemaster.event import SEPARATOR
+from routemaster.store.clients import Clients
 from routemaster.store.deliveries import MAIN, Acquired, AuxJob, Deliveries, Delivery, Settled, Settlement
 from routemaster.store.link import Link
 from routemaster.store.publish import Answer, Flush, Limits, Stored, send_flush
-from routemaster.store.registry import Registry
+from routemaster.store.registry import Registry, Wanted
 from routemaster.store.script import Script
 from routemaster.store.upkeep import Upkeep
 from routemaster.uid import Maker
@@ -24,6 +25,7 @@ from routemaster.web.access import Access
 from routemaster.web.flusher import Flusher, Part, Publish
 
 HOUR_MS = 3_600_000
+RECEIVED_AT = 1_700_000_000_000
 LEASE_MS = 30_000
 LIMITS = Limits(window_ms=HOUR_MS, max_keys=1000, max_log_bytes=2**30)
 RUN_HEAD = struct.Struct(">QI")
@@ -93,8 +95,9 @@ class Room:
         self.ns = namespace
         self.uids = Maker()
         self.registry = Registry(link, namespace, self.uids)
+        self.clients = Clients(link, namespace, self.uids)
         self.deliveries = Deliveries(link, namespace, lease_ms=LEASE_MS, max_log_bytes=2**30)
-        self.upkeep = Upkeep(link, namespace)
+        self.upkeep = Upkeep(link, namespace, self.uids)
         self.web = Web(self)
 
     def key(self, name: str) -> str:
@@ -210,21 +213,41 @@ class Room:
         parallelism: int = 1,
         client: str | None = None,
         callback: str = "https://example.com/",
+        **fields: str | int | float,
     ) -> str:
         """Make or change a subscription; the name of its first lane."""
-        stands_in = self.redis.hsetnx(self.key("clients"), client or subscriber, CLIENT)
-        fields: dict[str, str | int] = {
-            "callback": callback,
-            "uuid": "secret",
-            "timeout": timeout,
-            "max_events": max,
-        }
-        assert await self.registry.subscribe(
-            subscriber, client or subscriber, parallelism, fields, list(topics)
-        )
-        if stands_in:
-            self.redis.hdel(self.key("clients"), client or subscriber)
+        assert await self.ask_for(
+            subscriber,
+            *topics,
+            parallelism=parallelism,
+            client=client,
+            callback=callback,
+            uuid="secret",
+            timeout=timeout,
+            max_events=max,
+            **fields,
+        ) in ("changed", "same")
         return self.lane(subscriber)
+
+    async def ask_for(
+        self,
+        subscriber: str,
+        *topics: str,
+        parallelism: int = 1,
+        client: str | None = None,
+        secret: str = "",
+        grace_ms: int = 0,
+        adds: bool = False,
+        **fields: str | int | float,
+    ) -> str:
+        """What comes of asking for a subscription; its client stands in for one that is known."""
+        owner = client or subscriber
+        stands_in = self.redis.hsetnx(self.key("clients"), owner, CLIENT)
+        wanted = Wanted(subscriber, owner, parallelism, fields, secret, grace_ms, {*topics})
+        outcome = await self.registry.subscribe(wanted, adds=adds)
+        if stands_in:
+            self.redis.hdel(self.key("clients"), owner)
+        return outcome
 
     def lane(self, subscriber: str, n: int = 0, set: int | None = None) -> str:
         known = self.fields(f"subscriber:{subscriber}")
@@ -276,7 +299,7 @@ class Web:
 
     def __init__(self, room: Room) -> None:
         self._room = room
-        self.access = Access(room.registry, None)
+        self.access = Access(room.link, room.registry, room.clients, None)
         self.access.open()
         self.flusher = Flusher(room.link, room.ns, self.access, room.uids, LIMITS)
         self._numbers = itertools.count(1)
@@ -327,6 +350,7 @@ def request(
         urls or [f"https://example.com/{first + n}" for n in range(events)],
         named,
         sum(map(len, lines)),
+        RECEIVED_AT,
     )
 
 

@@ -29,6 +29,9 @@ async def test_a_slot_gets_all_that_a_delivery_needs(room: Room):
         "uuid": "secret",
         "timeout_ms": 0,
         "health_points": 100,
+        "format": "",
+        "headers": b"",
+        "secrets": b"",
         "runs": delivery.runs,
     }
     assert lines_of(delivery) == lines("orders", 1, 2)

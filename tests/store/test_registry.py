@@ -2,13 +2,19 @@
 
 import pytest
 
-from routemaster.store.registry import Changes, Client, ClientRecord, Subscription
+from routemaster.credential import Token
+from routemaster.store.clients import Client, ClientRecord
+from routemaster.store.registry import Changes, Subscription
 from routemaster.web.snapshot import Snapshot
 from tests.store.room import Room
 
 
-def record(*tokens: str, name: str = "shop", role: str = "client") -> ClientRecord:
-    return ClientRecord(name, role, 1_700_000_000_123, list(tokens))
+def token(digest: str, ends_at: int = 0) -> Token:
+    return Token(digest, ends_at, ("id256", "id5"), ("name256", "name5"))
+
+
+def record(*digests: str, name: str = "shop", role: str = "client") -> ClientRecord:
+    return ClientRecord(name, role, 1_700_000_000_123, [token(digest) for digest in digests])
 
 
 async def read_all(room: Room) -> Changes:
@@ -21,57 +27,59 @@ async def read_all(room: Room) -> Changes:
 
 
 async def test_a_client_is_added_with_its_token(room: Room):
-    assert await room.registry.add_client("shop--1", record("digest"))
+    assert await room.clients.add("shop--1", record("digest"))
     assert room.fields("tokens") == {"digest": "shop--1"}
-    assert (await read_all(room)).clients == {"shop--1": Client("shop--1", "shop", "client", ("digest",))}
+    assert (await read_all(room)).clients == {
+        "shop--1": Client("shop--1", "shop", "client", (token("digest"),))
+    }
 
 
 @pytest.mark.parametrize(
     ("client", "token"), [("other--2", "digest"), ("shop--1", "new")], ids=["token", "client"]
 )
 async def test_a_token_or_client_that_is_there_is_not_taken_over(room: Room, client: str, token: str):
-    await room.registry.add_client("shop--1", record("digest"))
+    await room.clients.add("shop--1", record("digest"))
     before = room.dump()
-    assert not await room.registry.add_client(client, record(token, name="other"))
+    assert not await room.clients.add(client, record(token, name="other"))
     assert room.dump() == before
 
 
 @pytest.mark.parametrize("by", ["client", "token"])
 async def test_a_client_with_one_token_goes_with_it(room: Room, by: str):
-    await room.registry.add_client("shop--1", record("digest"))
-    await room.registry.add_client("taxi--2", record("other"))
+    await room.clients.add("shop--1", record("digest"))
+    await room.clients.add("taxi--2", record("other"))
     given = ("shop--1", "nothing") if by == "client" else ("nobody", "digest")
-    assert await room.registry.delete_client(*given)
+    assert await room.clients.delete(*given)
     assert set((await read_all(room)).clients) == {"taxi--2"}
     assert room.fields("tokens") == {"other": "taxi--2"}
 
 
 async def test_one_of_several_tokens_goes_alone(room: Room):
-    await room.registry.add_client("shop--1", record("one", "two"))
+    await room.clients.add("shop--1", record("one", "two"))
     room.redis.hset(room.key("tokens"), "two", "shop--1")
-    assert await room.registry.delete_client("nobody", "one")
-    assert (await read_all(room)).clients["shop--1"] == Client("shop--1", "shop", "client", ("two",))
+    assert await room.clients.delete("nobody", "one")
+    assert (await read_all(room)).clients["shop--1"] == Client("shop--1", "shop", "client", (token("two"),))
     assert room.fields("tokens") == {"two": "shop--1"}
     assert b'"created_at":1700000000123' in room.redis.hget(room.key("clients"), "shop--1")
-    assert await room.registry.delete_client("nobody", "two")
+    assert await room.clients.delete("nobody", "two")
     assert (await read_all(room)).clients == {}
 
 
 async def test_who_is_not_there_cannot_be_deleted(room: Room):
-    await room.registry.add_client("shop--1", record("digest"))
+    await room.clients.add("shop--1", record("digest"))
     before = room.dump()
-    assert not await room.registry.delete_client("nobody", "nothing")
+    assert not await room.clients.delete("nobody", "nothing")
     assert room.dump() == before
 
 
 async def test_a_client_takes_its_subscriptions_along_and_leaves_its_topics_unclaimed(room: Room):
-    await room.registry.add_client("shop", record("digest"))
+    await room.clients.add("shop", record("digest"))
     await room.subscribe("shop", "rides", client="shop", timeout=0)
     await room.subscribe("shop.second", "rides", client="shop", timeout=0)
     await room.subscribe("taxi", "orders", client="taxi", timeout=0)
     await room.publish("orders", client="shop")
     await room.publish("rides", client="taxi")
-    assert await room.registry.delete_client("shop", "")
+    assert await room.clients.delete("shop", "")
     changes = await read_all(room)
     assert set(changes.subscriptions) == {"taxi"}
     assert changes.topics == {"orders": "", "rides": "taxi"}
@@ -136,6 +144,7 @@ async def test_subscribers_are_listed_with_what_is_queued(room: Room):
     assert billing._asdict() == {
         "id": "billing",
         "client": "acme",
+        "name": None,
         "uuid": "secret",
         "callback": "https://example.com/",
         "max_events": 2,
@@ -143,11 +152,22 @@ async def test_subscribers_are_listed_with_what_is_queued(room: Room):
         "health_points": 98,
         "last_attempted_at": attempted,
         "parallelism": 1,
+        "match": [],
+        "max_rate": None,
+        "max_attempts": None,
+        "headers": {},
+        "secrets": [],
+        "is_channel": False,
         "paused": False,
         "sent": 0,
+        "failed": 1,
+        "dropped": 0,
+        "dead": 0,
         "queued": 5,
         "oldest": delivery.created_at,
         "topics": ["orders", "rides"],
+        "retry_at": int(room.fields(f"lane:{delivery.lane}")["not_before"]),
+        "why": "status",
     }
     assert (audit.id, audit.parallelism, audit.timeout_ms, audit.queued) == ("audit", 2, 70, 5)
     assert audit.last_attempted_at is None
@@ -177,27 +197,31 @@ async def test_who_is_up_to_date_gets_nothing(room: Room):
 
 
 async def test_only_what_has_changed_is_read(room: Room):
-    await room.registry.add_client("shop", record("digest"))
+    await room.clients.add("shop", record("digest"))
     await room.subscribe("billing", "orders")
     known = room.epoch()
     lane = await room.subscribe("audit", "orders", "rides", max=5, timeout=9, parallelism=3, client="acme")
-    await room.registry.add_client("taxi", record("other"))
+    await room.clients.add("taxi", record("other"))
     incarnation = lane.split("#")[1].split(".")[0]
     assert await room.registry.read(known) == Changes(
         room.epoch(),
         False,
-        {"taxi": Client("taxi", "shop", "client", ("other",))},
+        {"taxi": Client("taxi", "shop", "client", (token("other"),))},
         {"rides": ""},
-        {"audit": Subscription("audit", "acme", 5, 9, incarnation, 1, 3, frozenset({"orders", "rides"}))},
+        {
+            "audit": Subscription(
+                "audit", "acme", 5, 9, incarnation, 1, 3, False, (), frozenset({"orders", "rides"})
+            )
+        },
     )
 
 
 async def test_what_is_gone_is_read_as_none(room: Room):
-    await room.registry.add_client("shop", record("digest"))
+    await room.clients.add("shop", record("digest"))
     await room.subscribe("billing", "orders", client="shop")
     await room.publish("rides", client="shop")
     known = room.epoch()
-    await room.registry.delete_client("shop", "")
+    await room.clients.delete("shop", "")
     await room.registry.delete_topic("orders", "")
     changes = await room.registry.read(known)
     assert not changes.is_all
@@ -219,7 +243,7 @@ async def test_a_thousand_changes_are_remembered(room: Room, changes: int, is_al
     await room.subscribe("first", "orders")
     known = room.epoch()
     for n in range(changes):
-        await room.registry.add_client(f"c{n}", record(f"d{n}"))
+        await room.clients.add(f"c{n}", record(f"d{n}"))
     found = await room.registry.read(known)
     assert found.is_all == is_all
     assert len(found.clients) == changes
@@ -235,17 +259,17 @@ async def test_changes_upon_a_snapshot_give_what_a_whole_reading_gives(room: Roo
 
     snapshot = await look(Snapshot(b"", {}, {}, {}))
     steps = [
-        lambda: room.registry.add_client("shop", record("d1")),
+        lambda: room.clients.add("shop", record("d1")),
         lambda: room.subscribe("shop", "orders", "rides", client="shop"),
         lambda: room.subscribe("taxi", "orders", parallelism=2, client="taxi"),
         lambda: room.registry.unsubscribe("shop", "rides"),
-        lambda: room.registry.add_client("taxi", record("d2", "d3")),
+        lambda: room.clients.add("taxi", record("d2", "d3")),
         lambda: room.subscribe("taxi", "users", parallelism=3, client="taxi"),
         lambda: room.registry.delete_topic("orders", ""),
-        lambda: room.registry.delete_client("nobody", "d2"),
+        lambda: room.clients.delete("nobody", "d2"),
         lambda: room.registry.unsubscribe("shop"),
         lambda: room.subscribe("shop", "orders", client="shop"),
-        lambda: room.registry.delete_client("taxi", ""),
+        lambda: room.clients.delete("taxi", ""),
     ]
     for n, step in enumerate(steps):
         await step()

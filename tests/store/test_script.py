@@ -61,7 +61,7 @@ def test_every_key_is_built_from_the_namespace(name: str):
     code = code_of((FOLDER / f"{name}.lua").read_text())
     for call in re.finditer(r"redis\.call\('([A-Z]+)'(?:, ([^,)]+))?", code):
         if call[1] not in ("TIME", "INFO"):
-            assert re.match(r"ns \.\. '|key|pending_key\(|draining_key\(", call[2] or ""), call[0]
+            assert re.match(r"ns \.\. '|key|(pending|draining|dead|why)_key\(", call[2] or ""), call[0]
 
 
 def test_every_part_is_used():

@@ -1,5 +1,6 @@
 """Routing a flush: every event to just the lanes that it belongs to, in order, also in parts."""
 
+import re
 import zlib
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,23 +10,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routemaster.event import SEPARATOR
+from routemaster.store.clients import Client, Grants
 from routemaster.store.publish import Flush, Limits
 from routemaster.store.registry import Subscription
 from routemaster.uid import Maker
 from routemaster.web import flusher as subject
 from routemaster.web.flusher import Flusher, Part, Publish
-from routemaster.web.snapshot import Snapshot
+from routemaster.web.snapshot import CHANNEL_FORMAT, TOPIC_FORMAT, Snapshot
 
 TOPICS = ("orders", "rides", "users")
 UNANSWERED = SimpleNamespace(response_complete=False)  # what is asked of a request while it is stored
 unpack = msgspec.msgpack.decode
 
 
+LIMITED = Client("limited", "limited", "client", (), Grants(read=("eu:*", "*:users:*")))
+MATCHES = [(), (), ("^eu:",), (":orders:create$", "rides"), ("nothing",)]
+
+
 class Access:
     """What the flusher needs of it: a snapshot."""
 
     def __init__(self, subscriptions: list[Subscription]) -> None:
-        self.snapshot = Snapshot(b"epoch", {}, {}, {sub.id: sub for sub in subscriptions})
+        clients = {"limited": LIMITED}
+        self.snapshot = Snapshot(b"epoch", clients, {}, {sub.id: sub for sub in subscriptions})
 
 
 def make_flusher(subscriptions: list[Subscription]) -> Flusher:
@@ -58,6 +65,7 @@ def make_request(topic: str, events: list[tuple[str, str, str]], number: int) ->
         urls,
         None,
         size,
+        0,
     )
 
 
@@ -65,12 +73,14 @@ subscriptions = st.lists(
     st.builds(
         Subscription,
         id=st.sampled_from([f"s{n}" for n in range(8)]),
-        client=st.just("c"),
+        client=st.sampled_from(["c", "c", "limited"]),
         max_events=st.integers(1, 100),
         timeout_ms=st.integers(0, 1000),
         incarnation=st.just("inc"),
         set=st.integers(1, 3),
         parallelism=st.sampled_from([1, 1, 1, 2, 3]),
+        is_channel=st.booleans(),
+        match=st.sampled_from(MATCHES),
         topics=st.frozensets(st.sampled_from(TOPICS)),
     ),
     max_size=6,
@@ -86,13 +96,20 @@ wanted = st.lists(
 )
 
 
+def wants(sub: Subscription, address: str) -> bool:
+    if sub.client == "limited" and not (address.startswith("eu:") or ":users:" in address):
+        return False
+    return address.split(":")[1] in sub.topics or any(re.search(pattern, address) for pattern in sub.match)
+
+
 def naive(subs: list[Subscription], requests: list[Publish]) -> dict[str, list[bytes]]:
     """Event by event, subscription by subscription."""
     lanes: dict[str, list[bytes]] = {}
     for publish in requests:
-        for line, url in zip(publish.lines, publish.urls, strict=True):
+        addresses = [address for count, address in publish.runs for _ in range(count)]
+        for line, url, address in zip(publish.lines, publish.urls, addresses, strict=True):
             for sub in subs:
-                if publish.topic in sub.topics:
+                if wants(sub, address):
                     n = zlib.crc32(url.encode()) % sub.parallelism
                     lanes.setdefault(f"{sub.id}#inc.{sub.set}.{n}", []).append(line)
     return lanes
@@ -139,10 +156,29 @@ def test_lanes_carry_their_subscriptions_options(subs: list[Subscription], event
     requests = [make_request(topic, some, n) for n, (topic, some) in enumerate(events)]
     flush = make_flusher(subs)._build(whole(requests), 1)
     for lanes in flush.groups[::2]:
-        for name, subscriber, max_events, timeout_ms in unpack(lanes):
+        for name, subscriber, max_events, timeout_ms, form in unpack(lanes):
             sub = next(sub for sub in subs if sub.id == subscriber)
             assert name.startswith(f"{sub.id}#inc.{sub.set}.")
             assert (max_events, timeout_ms) == (sub.max_events, sub.timeout_ms)
+            assert form == (CHANNEL_FORMAT if sub.is_channel else TOPIC_FORMAT)
+
+
+@given(subscriptions, wanted)
+def test_the_channel_format_goes_along_where_a_lane_wants_it(subs: list[Subscription], events: list[Any]):
+    requests = [make_request(topic, some, n) for n, (topic, some) in enumerate(events)]
+    flush = make_flusher(subs)._build(whole(requests), 1)
+    forms = {form for lanes in flush.groups[::2] for *_, form in unpack(lanes)}
+    if CHANNEL_FORMAT not in forms:
+        assert (flush.channel_starts, flush.channel_text) == (b"", b"")
+        return
+    starts = memoryview(flush.channel_starts).cast("I")
+    texts = [flush.channel_text[starts[n] : starts[n + 1] - len(SEPARATOR)] for n in range(flush.events)]
+    words = {"create": "created", "update": "updated"}
+    assert [msgspec.json.decode(text) for text in texts] == [
+        {"channel": topic, "event": words[kind], "url": url, "t": 0}
+        for topic, some in events
+        for url, _, kind in some
+    ]
 
 
 @given(wanted)
@@ -205,7 +241,7 @@ def test_a_flush_reserves_enough_batch_ids(subs: list[Subscription], events: lis
     flusher = make_flusher(subs)
     first = flusher._build(whole(requests), 1)
     needed = 0
-    options = {name: (most, wait) for lanes in first.groups[::2] for name, _, most, wait in unpack(lanes)}
+    options = {name: (most, wait) for lanes in first.groups[::2] for name, _, most, wait, _ in unpack(lanes)}
     for lane, lines in lanes_in(first).items():
         most = options[lane][0]
         needed += 1 + -(-(len(lines) - 1) // most)

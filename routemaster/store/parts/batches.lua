@@ -12,6 +12,8 @@
 --                                  sequence: the last given;
 --                                  not_before, why: it rests until then; held: only what is replayed
 --                                  is served; waiting: for an older set to empty
+--   batches:dead:<subscriber>#<incarnation>  zset  batches that were given up, by when
+--   batches:dead:why:<subscriber>#<incarnation>  hash  batch -> JSON {attempts, why, code}
 --   draining:<subscriber>#<incarnation>  hash  set -> batches left in it, and <set>:lanes, for sets
 --                                  that a newer one waits for
 -- A lane is named <subscriber>#<incarnation>.<set>.<n>.
@@ -22,6 +24,10 @@ local MAIN = 'main'
 local function subscriber_of(lane) return string.match(lane, '^(.*)#') end
 local function incarnation_of(lane) return string.match(lane, '#([^.]*)%.') end
 local function set_of(lane) return string.match(lane, '%.(%d+)%.%d+$') end
+local function subscription_of(lane) return string.match(lane, '^(.*#[^.]*)%.') end
+
+local function dead_key(subscription) return ns .. 'batches:dead:' .. subscription end
+local function why_key(subscription) return ns .. 'batches:dead:why:' .. subscription end
 
 local function draining_key(subscriber, incarnation)
   return ns .. 'draining:' .. subscriber .. '#' .. incarnation
@@ -114,14 +120,42 @@ local function drain(lane)
   release_set(subscriber, next_set)
 end
 
--- Delete a batch and what counts it; the caller has taken it out of its list. Returns its events.
-local function forget_batch(lane, bid)
+-- A batch is no longer queued: what counts it, and who waits for its set. The caller has taken it out of
+-- its list.
+local function leave_lane(lane, events)
   local subscriber = subscriber_of(lane)
-  local events = events_in(bid)
-  redis.call('DEL', ns .. 'batch:' .. bid)
-  redis.call('ZREM', ns .. 'batches:index', bid)
   redis.call('HINCRBY', ns .. 'batches:gauges:event', subscriber, -events)
   redis.call('HINCRBY', ns .. 'batches:gauges:batch', subscriber, -1)
   if redis.call('HEXISTS', draining_key(subscriber, incarnation_of(lane)), set_of(lane)) == 1 then drain(lane) end
+end
+
+local function delete_batch(bid)
+  redis.call('DEL', ns .. 'batch:' .. bid)
+  redis.call('ZREM', ns .. 'batches:index', bid)
+end
+
+-- Delete a batch and what counts it; the caller has taken it out of its list. Returns its events.
+local function forget_batch(lane, bid)
+  local events = events_in(bid)
+  delete_batch(bid)
+  leave_lane(lane, events)
+  return events
+end
+
+-- Give a batch up: it leaves its lane for the dead letters, where it can be looked at and sent again.
+local function bury(lane, bid, detail)
+  local subscription, events = subscription_of(lane), events_in(bid)
+  redis.call('ZADD', dead_key(subscription), now, bid)
+  redis.call('HSET', why_key(subscription), bid, detail)
+  redis.call('HINCRBY', ns .. 'batches:gauges:dead', subscriber_of(lane), events)
+  leave_lane(lane, events)
+end
+
+-- Take a batch out of the dead letters. Returns its events, or nil when it is not there.
+local function exhume(subscription, bid)
+  if redis.call('ZREM', dead_key(subscription), bid) == 0 then return nil end
+  redis.call('HDEL', why_key(subscription), bid)
+  local events = events_in(bid)
+  redis.call('HINCRBY', ns .. 'batches:gauges:dead', subscriber_of(subscription), -events)
   return events
 end

@@ -1,10 +1,12 @@
 --@ use clock
 -- The registry: who there is and what they subscribe to.
---   clients            hash  client -> JSON {name, role, created_at, tokens: [digest, …]}
---   tokens             hash  digest of a token -> client
+--   clients, tokens    hashes, see clients
 --   topics             set;  topic:<name>          hash  publisher, counter, last_event
 --   subscribers        set;  subscriber:<id>       hash  client, callback, uuid, timeout, max_events,
---                            health_points, last_attempted_at, incarnation, set, parallelism, paused
+--                            health_points, last_attempted_at, incarnation, set, parallelism; where
+--                            they are set: name, paused, format ('channel'), match (JSON [pattern, …]),
+--                            headers (JSON), secrets (JSON [[secret, until when or 0], …], the newest
+--                            first), max_attempts, max_rate and rate_at (when it may next be sent to)
 --   topics:<id>, subscribers:<topic>  sets: the two directions of a subscription
 --   epoch              string  new with every change: what a routing snapshot is compared by
 --   registry:changes   list    newest first: msgpack [epoch it led to, kind, name]

@@ -3,9 +3,11 @@
 --   jobs:pending:<q>:<slot>  list  the one job that the slot works on
 --   jobs:pending:index:<q>   set   slots that may have one; cleaned by scrub
 -- What is taken is answered as {slot, name, …}: for a delivery the lane, batch, attempt, generation,
--- sequence, source, created at, events, callback, uuid, timeout, health points, and the runs.
+-- sequence, source, created at, events, callback, uuid, timeout, health points, format, headers and
+-- signing secrets ('' where there are none), and the runs.
 local STALE_JOBS = 100
 local MOST_BYTES = 4 * 1048576 -- of one call; who gets nothing for it asks again
+local LATE = 50 -- ms
 local taken_bytes = 0
 
 local function pending_key(q, slot) return ns .. 'jobs:pending:' .. q .. ':' .. slot end
@@ -18,7 +20,8 @@ end
 local function show_batch(slot, lane, bid, source, subscriber)
   local batch = redis.call('LRANGE', ns .. 'batch:' .. bid, 0, -1)
   local shown = {slot, 'deliver', lane, bid, batch[3], batch[4], batch[5], source, batch[2], batch[6],
-    subscriber.callback, subscriber.uuid, subscriber.timeout, subscriber.health}
+    subscriber.callback, subscriber.uuid, subscriber.timeout, subscriber.health,
+    subscriber.format, subscriber.headers, subscriber.secrets}
   for i = HEADER + 1, #batch do
     shown[#shown + 1] = batch[i]
     taken_bytes = taken_bytes + #batch[i]
@@ -31,11 +34,48 @@ local subscribers = {} -- those that were read in this call
 local function read_subscriber(id)
   if subscribers[id] then return subscribers[id] end
   local s = redis.call('HMGET', ns .. 'subscriber:' .. id,
-    'incarnation', 'timeout', 'max_events', 'paused', 'callback', 'uuid', 'health_points')
+    'incarnation', 'timeout', 'max_events', 'paused', 'callback', 'uuid', 'health_points',
+    'format', 'headers', 'secrets', 'max_attempts', 'max_rate', 'rate_at')
   if not s[1] then return nil end
   subscribers[id] = {incarnation = s[1], timeout = tonumber(s[2]), max = tonumber(s[3]), paused = s[4] == '1',
-    callback = s[5], uuid = s[6], health = tonumber(s[7])}
+    callback = s[5], uuid = s[6], health = tonumber(s[7]), format = s[8] or '', headers = s[9] or '',
+    secrets = s[10] or '', max_attempts = s[11] and tonumber(s[11]), rate = s[12] and tonumber(s[12]),
+    rate_at = tonumber(s[13] or 0)}
   return subscribers[id]
+end
+
+-- Until when a subscriber with a rate is left alone; 0 for no longer.
+local function rate_rest(subscriber)
+  return subscriber.rate and subscriber.rate_at > now and math.ceil(subscriber.rate_at) or 0
+end
+
+-- A delivery starts. What a rate loses by waking late it may make up for, but no more than that.
+local function note_attempt(id, subscriber)
+  if subscriber.rate then
+    subscriber.rate_at = math.max(subscriber.rate_at, now - LATE) + 1000 / subscriber.rate
+    redis.call('HSET', ns .. 'subscriber:' .. id, 'last_attempted_at', now,
+      'rate_at', string.format('%.3f', subscriber.rate_at))
+  else
+    redis.call('HSET', ns .. 'subscriber:' .. id, 'last_attempted_at', now)
+  end
+end
+
+-- The lane's batch is no longer in the air; other fields of the lane may go with it.
+local function land(lane, ...)
+  redis.call('HDEL', ns .. 'lane:' .. lane, 'fence', 'batch', 'slot', 'lease', 'source', ...)
+end
+
+local function rest_until(lane, at, why)
+  redis.call('HSET', ns .. 'lane:' .. lane, 'not_before', at, 'why', why)
+end
+
+-- The batch in the air is done with: file the lane's job for what is next.
+local function go_on(lane, bid, subscriber, source, held)
+  redis.call('LREM', ns .. 'batches:' .. source .. ':' .. lane, 1, bid)
+  land(lane, 'not_before', 'why')
+  local rest = rate_rest(subscriber)
+  if rest > 0 then rest_until(lane, rest, 'rate') end
+  refile(deliver_job(lane), lane, subscriber.timeout, subscriber.max, held, rest)
 end
 
 -- The batch that is next in the lane, sealed; or nil.
@@ -67,6 +107,10 @@ local function start_delivery(job, lane, slot, fence, lease)
     return nil
   end
   local rest = tonumber(l[2] or 0)
+  if rest <= now and rate_rest(subscriber) > 0 then
+    rest = rate_rest(subscriber)
+    rest_until(lane, rest, 'rate')
+  end
   if rest > now then
     file_job(MAIN, job, rest)
     return nil
@@ -80,7 +124,7 @@ local function start_delivery(job, lane, slot, fence, lease)
   redis.call('LSET', key, 2, redis.call('LINDEX', key, 2) + 1)
   redis.call('HSET', ns .. 'lane:' .. lane,
     'fence', fence, 'batch', bid, 'slot', slot, 'lease', now + lease, 'source', source)
-  redis.call('HSET', ns .. 'subscriber:' .. id, 'last_attempted_at', now)
+  note_attempt(id, subscriber)
   hand_over(MAIN, job, slot)
   return show_batch(slot, lane, bid, source, subscriber)
 end
@@ -121,7 +165,7 @@ end
 local function take_again(q, slot, fence, lease)
   local held, job, lane = held_with(q, slot, fence)
   if held then return held end
-  if lane then redis.call('HDEL', ns .. 'lane:' .. lane, 'fence', 'batch', 'slot', 'lease', 'source') end
+  if lane then land(lane) end
   if job then
     redis.call('DEL', pending_key(q, slot))
     redis.call('LPUSH', ns .. 'jobs:instant:' .. q, job)

@@ -1,7 +1,7 @@
 --@ use batches
 --@ use registry
 -- Ending a subscription. Its lanes' jobs go at once, pending ones too; its batches may be many, so
--- the lanes go to `purge` and an aux job deletes them in steps. A late ack finds no lane and
+-- the lanes and the dead letters go to `purge` and an aux job deletes them in steps. A late ack finds no lane and
 -- changes nothing.
 local AUX = 'aux'
 
@@ -24,6 +24,7 @@ local function unsubscribe(id)
     redis.call('SREM', ns .. 'subscribers:' .. topic, id)
   end
   for _, lane in ipairs(all_lanes(id, s[1], s[2], s[3])) do remove_lane(lane) end
+  redis.call('RPUSH', ns .. 'purge', id .. '#' .. s[1])
   redis.call('DEL', ns .. 'topics:' .. id, ns .. 'subscriber:' .. id, draining_key(id, s[1]))
   redis.call('SREM', ns .. 'subscribers', id)
   enqueue(AUX, cmsgpack.pack({'purge', {}}), now)
