@@ -10,7 +10,7 @@ import hmac
 import msgspec
 
 REALM = "routemaster"
-ALGORITHMS = ("SHA-256", "MD5")  # the order in which they are offered, and kept
+ALGORITHMS = ("SHA-256", "MD5")  # in the order in which they are kept
 
 
 class Token(msgspec.Struct, frozen=True):

@@ -37,12 +37,19 @@ Slots = Annotated[
     int | None,
     typer.Option(min=1, max=10_000, help="Deliveries a worker has in the air at once. (default 512)"),
 ]
+Cert = Annotated[
+    str | None,
+    typer.Option("--tls-cert", help="Serve https with this certificate (PEM, with its chain)."),
+]
+Key = Annotated[str | None, typer.Option("--tls-key", help="The certificate's key (PEM, no password).")]
 
 
 @app.command(epilog=EXIT_CODES)
 def up(
     host: Host = None,
     port: Port = None,
+    tls_cert: Cert = None,
+    tls_key: Key = None,
     folder: Annotated[Path, typer.Option("--dir", help="Where the bus keeps all it has.")] = Path(
         ".routemaster"
     ),
@@ -61,12 +68,13 @@ def up(
     Examples:
       routemaster up
       routemaster up --port 8080 --dir /var/lib/routemaster --web 2
+      routemaster up --host 0.0.0.0 --tls-cert bus.pem --tls-key bus.key
     """
     from routemaster.cli.up import Plan
     from routemaster.cli.up import up as bring_up
 
     del no_pipeline
-    environ = _environ(host=host, port=port, worker_threads=slots)
+    environ = _environ(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, worker_threads=slots)
     bring_up(Plan(folder=folder, settings=_load(environ), environ=environ, web=web_processes))
 
 
@@ -74,6 +82,8 @@ def up(
 def web(
     host: Host = None,
     port: Port = None,
+    tls_cert: Cert = None,
+    tls_key: Key = None,
     fd: Annotated[int | None, typer.Option(hidden=True, help="An inherited listening socket.")] = None,
 ) -> None:
     """Run one web process against ROUTEMASTER_REDIS_URL.
@@ -84,7 +94,7 @@ def web(
     """
     from routemaster.web.process import run
 
-    loaded = _load(_environ(host=host, port=port))
+    loaded = _load(_environ(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key))
     raise typer.Exit(run(loaded, sockets=None if fd is None else [socket.socket(fileno=fd)]))
 
 

@@ -26,6 +26,7 @@ class Bus(msgspec.Struct, frozen=True, kw_only=True):
     store_url: str
     pid: int
     pids: dict[str, int]
+    tls_cert: str | None = None  # what it serves with, where that is https
 
 
 class Folder:

@@ -12,6 +12,7 @@ import errno
 import os
 import signal
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -129,37 +130,48 @@ class _Up:
         host, port = reachable(self._listener)
         complain_at = time.monotonic() + PATIENCE_S
         root_key = settings.load(self._environ).root_key or ""
+        is_secure = self._plan.settings.tls_cert is not None
 
         async def healthy() -> bool:
             nonlocal complain_at
-            status = await get_status(host, port, "/pulse", root_key)
+            status = await get_status(host, port, "/pulse", root_key, is_secure=is_secure)
             if time.monotonic() > complain_at:
                 complain_at += PATIENCE_S
                 log.warning("not healthy yet", answer=status)
-            return status in ("200", "204")
+            return status in ("200", "204", "308")  # the last: it serves, behind a proxy that has the TLS
 
         return healthy
 
     def _announce(self, pids: dict[str, int]) -> None:
         store_url = self._environ[PREFIX + "REDIS_URL"]
         self._folder.announce(
-            Bus(url=url_of(self._listener), store_url=store_url, pid=os.getpid(), pids=pids)
+            Bus(url=self._url, store_url=store_url, pid=os.getpid(), pids=pids, tls_cert=self._tls_cert)
         )
 
+    @property
+    def _tls_cert(self) -> str | None:
+        cert = self._plan.settings.tls_cert
+        return str(Path(cert).absolute()) if cert else None
+
+    @property
+    def _url(self) -> str:
+        return url_of(self._listener, "https" if self._tls_cert else "http")
+
     def _ready_message(self) -> str:
-        url = url_of(self._listener)
+        url = self._url
         key_file = self._environ.get(PREFIX + "ROOT_KEY_FILE")
         if self._environ.get(PREFIX + "ROOT_KEY"):
             where, credential = f"from {PREFIX}ROOT_KEY", f"${PREFIX}ROOT_KEY"
         else:
             where, credential = f"in {key_file}", f"$(cat '{key_file}')"
+        trust = f" --cacert '{self._tls_cert}'" if self._tls_cert else ""
         return (
             f"Routemaster is up at {url}\n"
             f"  folder    {self._folder.path}\n"
             f"  root key  {where}\n"
             "  archive   none: there is no pipeline, events are kept until they are delivered\n"
             "Create a token for a service:\n"
-            f'  curl -u "{credential}:" {url}/api_tokens'
+            f'  curl{trust} -u "{credential}:" {url}/api_tokens'
             """ -H 'content-type: application/json' -d '{"name": "my-service"}'"""
         )
 
@@ -194,17 +206,18 @@ def reachable(listener: socket.socket) -> tuple[str, int]:
     return host, port
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, scheme: str = "http") -> str:
     host, port = reachable(listener)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-async def get_status(host: str, port: int, path: str, token: str) -> str:
-    """The status code of a GET, or why there is none."""
+async def get_status(host: str, port: int, path: str, token: str, *, is_secure: bool = False) -> str:
+    """The status code of a GET to our own listener, or why there is none."""
     writer = None
     try:
         async with asyncio.timeout(2.0):
-            reader, writer = await asyncio.open_connection(host, port)
+            trust = _any_certificate() if is_secure else None  # the socket is ours: who else could answer?
+            reader, writer = await asyncio.open_connection(host, port, ssl=trust)
             head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
             writer.write(head.encode() + b"Connection: close\r\n\r\n")
             line = await reader.readline()
@@ -215,3 +228,10 @@ async def get_status(host: str, port: int, path: str, token: str) -> str:
         if writer:
             with contextlib.suppress(OSError):
                 writer.close()
+
+
+def _any_certificate() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

@@ -124,8 +124,13 @@ class Access:
             raise self.unauthorized()
         if not self._nonces.is_fresh(response.nonce, _now_ms()) or response.number >= digest.MOST_COUNTS:
             raise self.unauthorized(is_stale=True)
-        if spends and not await self._clients.spend_nonce(response.nonce, response.number, digest.LIFE_MS):
+        if not spends:
+            return who
+        if not await self._clients.spend_nonce(response.nonce, response.number, digest.LIFE_MS):
             raise self.unauthorized(is_stale=True)
+        who = self._proven(response, method)  # the snapshot may be another one by now
+        if who is None:
+            raise self.unauthorized()
         return who
 
     def unauthorized(self, *, is_stale: bool = False) -> Problem:

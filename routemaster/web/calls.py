@@ -9,10 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-import msgspec
-
-from routemaster.errors import InvalidInput
 from routemaster.store.clients import Client
+from routemaster.web.body import parse
 from routemaster.web.problem import Headers
 
 JSON = b"application/json"
@@ -75,22 +73,3 @@ class Operation:
     @property
     def parameters(self) -> list[str]:
         return _PARAMETER.findall(self.path)
-
-
-_WHERE = re.compile(r"^(.*?)(?: - at `\$\.?([^`\[]*)[^`]*`)?$", re.DOTALL)
-
-
-def parse(body: bytes, kind: type[_Body]) -> _Body:
-    """A body as a struct, or InvalidInput with the field and what was expected."""
-    try:
-        body.decode()
-        return msgspec.json.decode(body, type=kind)
-    except (UnicodeDecodeError, RecursionError):
-        raise InvalidInput("body", "JSON text in UTF-8") from None
-    except msgspec.ValidationError as error:
-        match = _WHERE.match(str(error))
-        text, where = (match[1], match[2]) if match else (str(error), None)
-        named = re.search(r"field `([^`]+)`", text)
-        raise InvalidInput(where or (named[1] if named else "body"), f"what it should hold: {text}") from None
-    except msgspec.DecodeError as error:
-        raise InvalidInput("body", f"valid JSON ({error})") from None

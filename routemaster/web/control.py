@@ -15,6 +15,7 @@ from routemaster.web.access import Access
 from routemaster.web.asgi import HungUp, Receive, Scope, Send, answer, answer_problem, read_body
 from routemaster.web.calls import Answer, Call, Operation
 from routemaster.web.problem import Problem, problem_of
+from routemaster.web.server import STRANGER_BYTES
 from routemaster.web.tls import HttpsOnly
 
 NOBODY = Client("", "", "", ())
@@ -58,24 +59,31 @@ class Control:
         raise Problem(405, f"expected {allowed} here", [(b"allow", allowed.encode())])
 
     async def _act(self, row: Operation, names: dict[str, str], scope: Scope, receive: Receive) -> Answer:
+        """Who asks is looked up when the body is there: what was revoked while it came is refused. Before
+        that, only to let nobody unknown fill our memory."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        client = NOBODY
-        if row.roles:
-            client = await self._client(scope)
-            if client.role not in row.roles:
-                raise Problem(403, f"the role {client.role} may not do this")
+        if row.roles and _may_be_large(headers):
+            await self._caller(row, scope, spends=False)
+        limit, patience = self._settings.max_body_bytes, self._settings.request_timeout_ms
+        body = await read_body(receive, headers, limit, patience)
+        client = await self._caller(row, scope) if row.roles else NOBODY
 
         async def read() -> bytes:
-            limit, patience = self._settings.max_body_bytes, self._settings.request_timeout_ms
-            return await read_body(receive, headers, limit, patience)
+            return body
 
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         assert row.act is not None  # noqa: S101 (`_find` sees to it)
         return await row.act(Call(client, names, query, read))
 
-    async def _client(self, scope: Scope) -> Client:
+    async def _caller(self, row: Operation, scope: Scope, *, spends: bool = True) -> Client:
+        client = await self._client(scope, spends=spends)
+        if client.role not in row.roles:
+            raise Problem(403, f"the role {client.role} may not do this")
+        return client
+
+    async def _client(self, scope: Scope, *, spends: bool = True) -> Client:
         headers = dict(scope["headers"])
-        return (await self._access.identify(headers, scope["method"], _target(scope)))[0]
+        return (await self._access.identify(headers, scope["method"], _target(scope), spends=spends))[0]
 
     def _check_tls(self, scope: Scope) -> None:
         if self._https is None or scope["path"].startswith("/health"):
@@ -84,6 +92,10 @@ class Control:
         redirect = self._https.redirect(scope["scheme"], scope["client"], headers, _target(scope))
         if redirect:
             raise redirect
+
+
+def _may_be_large(headers: dict[bytes, bytes]) -> bool:
+    return int(headers.get(b"content-length", b"0")) > STRANGER_BYTES or b"transfer-encoding" in headers
 
 
 def _target(scope: Scope) -> bytes:

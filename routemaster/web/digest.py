@@ -45,12 +45,13 @@ class Nonces:
         )
 
     def challenges(self, now_ms: int, *, is_stale: bool) -> list[bytes]:
-        """WWW-Authenticate offers, the strongest first; Basic, which every client knows, comes last."""
+        """WWW-Authenticate offers. MD5 comes first, against RFC 7616: clients that know nothing else look at
+        the first offer only, and those that know more take what they like best."""
         nonce = self.make(now_ms)
         stale = ", stale=true" if is_stale else ""
         offers = [
             f'Digest realm="{REALM}", qop="auth", algorithm={algorithm}, nonce="{nonce}"{stale}'
-            for algorithm in ALGORITHMS
+            for algorithm in reversed(ALGORITHMS)
         ]
         return [offer.encode() for offer in [*offers, f'Basic realm="{REALM}", charset="UTF-8"']]
 

@@ -60,6 +60,7 @@ class Publish:
     keys: list[tuple[str, str]] | None
     size: int  # bytes that are not in the air or stored yet
     received_at: int
+    epoch: bytes = b""  # of the snapshot that it was judged by
     width: int = 1  # subscribers of the address that has most
     stored: int = 0
     channel: list[bytes] | None = None  # its events in the channel format, once somebody wants that
@@ -125,6 +126,7 @@ class Flusher:
                 await self._task
 
     def submit(self, publish: Publish) -> None:
+        publish.epoch = self._access.snapshot.epoch
         route = self._access.snapshot.route
         publish.width = max([route(address).width for _, address in publish.runs]) or 1
         self._enqueue(publish)
@@ -232,7 +234,7 @@ class Flusher:
         """Send one flush until it is answered for good, or the time for it is over."""
         number = self._next_number()
         deadline = time.monotonic() + PATIENCE_S
-        while parts:
+        while parts := self._still_allowed(parts):
             flush = self._build(parts, number)
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
@@ -257,8 +259,7 @@ class Flusher:
                 parts = self._without_conflicts(parts, answer.indexes)
             else:
                 if isinstance(answer, Denied):
-                    self._access.snapshot.owners.update(answer.owners)
-                parts = self._still_allowed(parts)
+                    self._deny(parts, answer.owners)
 
     def _next_number(self) -> int:
         self._number += 1
@@ -356,9 +357,12 @@ class Flusher:
         return kept
 
     def _still_allowed(self, parts: list[Part]) -> list[Part]:
-        """Check again by the new snapshot: a revoked token, a grant that is gone, or a topic that somebody
-        else has."""
+        """Judge again what was judged by another snapshot than the one that the flush will name: a token
+        may be revoked since then, a grant gone, or a topic somebody else's."""
         snapshot = self._access.snapshot
+        epoch = snapshot.epoch
+        if all(part.publish.epoch == epoch for part in parts):
+            return parts
         kept: list[Part] = []
         for part in parts:
             publish = part.publish
@@ -369,8 +373,16 @@ class Flusher:
             elif snapshot.owners.get(publish.topic, publish.client) != publish.client:
                 self._fail([publish], not_owner(publish.topic))
             else:
+                publish.epoch = epoch
                 kept.append(part)
         return kept
+
+    def _deny(self, parts: list[Part], owners: dict[str, str]) -> None:
+        """Somebody else was first to claim a topic: no epoch tells of it."""
+        self._access.snapshot.owners.update(owners)
+        for part in parts:
+            if part.publish.topic in owners:
+                part.publish.epoch = b""
 
 
 def not_owner(topic: str) -> Problem:
