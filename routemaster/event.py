@@ -106,7 +106,8 @@ def parse_channel(body: bytes) -> Event:
     for name in fields:
         if name not in ("event", "url"):
             raise InvalidInput(name, "no other fields than event and url")
-    if fields.get("event") not in _TYPE_OF:
+    event = fields.get("event")
+    if not isinstance(event, str) or event not in _TYPE_OF:
         raise InvalidInput("event", f"one of {', '.join(_TYPE_OF)}")
     if not _is_url(fields.get("url")):
         raise InvalidInput("url", _RULES["url"][1])

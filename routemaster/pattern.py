@@ -14,7 +14,7 @@ from routemaster.errors import InvalidInput
 MAX_LENGTH = 500
 MAX_PATTERNS = 50
 MAX_MEMORY = 2**20
-_GLOB = re.compile(f"[A-Za-z0-9_.:*?-]{{1,{MAX_LENGTH}}}")
+GLOB = re.compile(f"[A-Za-z0-9_.:*?-]{{1,{MAX_LENGTH}}}")
 
 _options: Any = cast(Any, re2).Options()
 _options.max_mem = MAX_MEMORY
@@ -63,7 +63,7 @@ def check_globs(field: str, globs: Iterable[str]) -> None:
     if len(known) > MAX_PATTERNS:
         raise InvalidInput(field, f"at most {MAX_PATTERNS} globs")
     for glob in known:
-        if not _GLOB.fullmatch(glob):
+        if not GLOB.fullmatch(glob):
             raise InvalidInput(field, f"globs of 1 to {MAX_LENGTH} letters, digits or any of _ . : - * ?")
 
 

@@ -5,11 +5,12 @@ from the answer on.
 """
 
 import secrets
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from routemaster.credential import Token
+from routemaster.pattern import GLOB
 from routemaster.store.link import Link
 from routemaster.store.script import Script
 from routemaster.uid import Maker
@@ -23,11 +24,14 @@ _NONCE_KEY = Script("nonce_key")
 _SPEND_NONCE = Script("spend_nonce")
 
 
+Glob = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{GLOB.pattern}$"})]
+
+
 class Grants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Globs; None stands for all."""
 
-    publish: tuple[str, ...] | None = None  # of topics
-    read: tuple[str, ...] | None = None  # of addresses
+    publish: tuple[Glob, ...] | None = None  # of topics
+    read: tuple[Glob, ...] | None = None  # of addresses
 
 
 class Client(msgspec.Struct, frozen=True):

@@ -60,11 +60,12 @@ class Operation:
     roles: tuple[str, ...] = (CLIENT,)  # empty: anybody
     takes: Any = None
     needs_body: bool = True
-    query: dict[str, str] = field(default_factory=dict[str, str])  # name -> what it is for
+    query: tuple[str, ...] = ()  # names of parameters, which shapes.py describes
     is_empty: bool = False  # the channel dialect: answers have no body, errors neither
     kinds: dict[str, Any] = field(default_factory=dict[str, Any])  # other media types it takes
     headers: dict[str, str] = field(default_factory=dict[str, str])  # of its answer
     serves: str = "application/json"
+    notes: str = ""
 
     @property
     def pattern(self) -> re.Pattern[str]:

@@ -5,18 +5,21 @@ It makes a subscription whose deliveries are in the channel format, for good. To
 channels and changes nothing else. Publishing (/channel) is Ingest's.
 """
 
+from typing import Annotated
+
 import msgspec
 
 from routemaster.errors import InvalidInput
 from routemaster.store.registry import Registry, Wanted
 from routemaster.web.calls import Answer, Call, Operation
+from routemaster.web.shapes import Callback, Topic, Uuid
 from routemaster.web.subscriptions import MAX_EVENTS, Most, Subscriptions, Timeout, answer_to
 
 
 class NewQueue(msgspec.Struct, forbid_unknown_fields=True):
-    channels: list[str]
-    callback: str
-    uuid: str
+    channels: Annotated[list[Topic], msgspec.Meta(extra_json_schema={"minItems": 1})]
+    callback: Callback
+    uuid: Uuid
     timeout: Timeout | None = None
     max: Most | None = None
 

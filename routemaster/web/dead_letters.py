@@ -1,11 +1,14 @@
 """Dead letters of push subscriptions: looking at them, sending them again, deleting them."""
 
+from typing import Any
+
 import msgspec
 
 from routemaster.errors import InvalidInput
 from routemaster.store.dead import Dead, DeadBatch
 from routemaster.uid import is_uid
 from routemaster.web.calls import Answer, Call, Operation
+from routemaster.web.shapes import Uid
 from routemaster.web.subscriptions import for_both, no_subscription, subscriber_of
 
 SHOWN, MOST_SHOWN = 100, 1_000
@@ -31,11 +34,11 @@ class DeadShape(msgspec.Struct):
     attempts: int
     why: str
     code: int
-    events: list[dict[str, object]]
+    events: list[dict[str, Any]]
 
 
 class Retry(msgspec.Struct, forbid_unknown_fields=True):
-    ids: list[str] | None = None
+    ids: list[Uid] | None = None
 
 
 class Retried(msgspec.Struct):
@@ -58,7 +61,7 @@ class DeadLetters:
                 "Batches that were given up, longest dead first.",
                 self._list,
                 {200: list[DeadShape]},
-                query={"limit": f"how many at the most (1 to {MOST_SHOWN}; {SHOWN})"},
+                query=("limit",),
             ),
             *for_both(
                 "POST",

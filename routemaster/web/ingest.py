@@ -7,15 +7,18 @@ store for every subscriber.
 
 import re
 import time
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from routemaster.errors import InvalidInput
 from routemaster.event import (
     KEY,
+    MAX_TIMESTAMP_MS,
     TRACEPARENT,
-    ChannelEvent,
     Event,
+    Type,
     address_of,
     encode_event,
     encode_events,
@@ -34,6 +37,7 @@ from routemaster.web.calls import Operation
 from routemaster.web.flusher import Flusher, Publish, not_granted, not_owner
 from routemaster.web.problem import Problem
 from routemaster.web.server import Post
+from routemaster.web.shapes import Environment, EventKey, EventUrl
 from routemaster.web.tls import HttpsOnly
 
 MAX_EVENTS = 10_000
@@ -45,8 +49,22 @@ _CHANNEL_STORED = b"HTTP/1.1 204 No Content\r\n\r\n"
 _MANY_STORED = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 
 
-class Accepted(msgspec.Struct):
-    accepted: int
+class EventShape(msgspec.Struct, rename={"kind": "type"}, forbid_unknown_fields=True):
+    """What the document says of an event; `Event` is what it is decoded as, without a regex on the way."""
+
+    kind: Type
+    url: EventUrl
+    timestamp: Annotated[int, Meta(ge=0, le=MAX_TIMESTAMP_MS, description="ms; else when it came")] | None = (
+        None
+    )
+    data: Annotated[dict[str, Any], Meta(description="travels along; small")] | None = None
+    environment: Environment | Annotated[int, Meta(description="as its decimal form")] | None = None
+    id: EventKey | None = None
+
+
+class ChannelShape(msgspec.Struct, forbid_unknown_fields=True):
+    event: Literal["created", "updated", "deleted"]
+    url: EventUrl
 
 
 PUBLISHING = [
@@ -54,9 +72,10 @@ PUBLISHING = [
         method="POST",
         path="/topics/{topic}",
         summary="Publish one event, or many; the first client to publish to a topic owns it.",
-        takes=Event | list[Event],
+        takes=EventShape | Annotated[list[EventShape], Meta(min_length=1, max_length=MAX_EVENTS)],
         kinds={"application/x-ndjson": str},
-        gives={200: Accepted, 409: None},
+        gives={200: None, 409: None},
+        notes='Of a single event the answer is empty; of many it is {"accepted": n}.',
         headers={"routemaster-event-id": "the UID of a single event"},
         act=None,
     ),
@@ -64,7 +83,7 @@ PUBLISHING = [
         method="POST",
         path="/channel/{channel}",
         summary="Publish one event in the channel dialect.",
-        takes=ChannelEvent,
+        takes=ChannelShape,
         gives={204: None},
         is_empty=True,
         act=None,

@@ -24,6 +24,7 @@ from routemaster.web.dead_letters import DeadLetters
 from routemaster.web.flusher import Flusher
 from routemaster.web.ingest import PUBLISHING, Ingest
 from routemaster.web.monitoring import Monitoring
+from routemaster.web.openapi import Docs
 from routemaster.web.server import Limits, serve
 from routemaster.web.subscriptions import Subscriptions
 from routemaster.web.tls import Certificate, HttpsOnly
@@ -45,7 +46,7 @@ def operations(
 ) -> list[Operation]:
     """All calls that there are."""
     subscriptions = Subscriptions(settings, registry, sender, uids)
-    return [
+    calls = [
         *Tokens(clients, access).operations(),
         *PUBLISHING,
         *subscriptions.operations(),
@@ -54,6 +55,7 @@ def operations(
         *Topics(registry).operations(),
         *Monitoring(link, registry).operations(),
     ]
+    return [*calls, *Docs(calls).operations()]
 
 
 def run(settings: Settings, *, sockets: list[socket.socket] | None) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from routemaster import pattern
 from routemaster.callback import (
@@ -30,31 +31,34 @@ from routemaster.store.registry import Registry, Wanted
 from routemaster.uid import Maker
 from routemaster.web.calls import CLIENT, EMPTY, ROOT, Answer, Call, Handler, Operation
 from routemaster.web.problem import Problem
+from routemaster.web.shapes import Callback, Pattern, Secret, SubscriptionName, Topic, Uuid
 
 MAX_TIMEOUT_MS = 3_600_000
 MAX_EVENTS = 10_000
 MAX_LANES = 64
 MAX_TOPICS = 10_000
 NAME = re.compile(r"[a-z0-9_-]{1,32}")
-WHICH = {"name": "which of the client's subscriptions; without it, the one that has no name"}
 
-Timeout = Annotated[int, msgspec.Meta(ge=0, le=MAX_TIMEOUT_MS)]
-Most = Annotated[int, msgspec.Meta(ge=1)]
+Timeout = Annotated[int, Meta(ge=0, le=MAX_TIMEOUT_MS, description="ms that a batch waits for more (500)")]
+Most = Annotated[int, Meta(ge=1, description="events in a batch, at most (100)")]
+Parallelism = Annotated[int, Meta(ge=1, le=MAX_LANES, description="lanes, each in order per entity URL (1)")]
+Rate = Annotated[float, Meta(gt=0, le=10_000, description="deliveries a second, at most")]
+Attempts = Annotated[int, Meta(ge=1, le=1_000_000, description="then a batch goes to the dead letters")]
 
 
 class NewSubscription(msgspec.Struct, forbid_unknown_fields=True):
-    callback: str
-    uuid: str
-    topics: list[str] | None = None
+    callback: Callback
+    uuid: Uuid
+    topics: list[Topic] | None = None
     timeout: Timeout | None = None
     max: Most | None = None
-    name: str | None = None
-    match: str | list[str] | None = None
-    parallelism: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANES)] | None = None
-    max_rate: Annotated[float, msgspec.Meta(gt=0, le=10_000)] | None = None
-    signing_secret: str | None = None
+    name: SubscriptionName | None = None
+    match: Pattern | list[Pattern] | None = None
+    parallelism: Parallelism | None = None
+    max_rate: Rate | None = None
+    signing_secret: Secret | None = None
     headers: dict[str, str] | None = None
-    max_attempts: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
+    max_attempts: Attempts | None = None
     paused: bool | None = None
 
 
@@ -217,11 +221,11 @@ def for_both(
     gives: dict[int, object] | None = None,
     takes: object = None,
     needs_body: bool = True,
-    query: dict[str, str] | None = None,
+    query: tuple[str, ...] = (),
 ) -> list[Operation]:
     """The same call for a client's own subscription, and for root on anybody's."""
 
-    def row(prefix: str, roles: tuple[str, ...], which: dict[str, str]) -> Operation:
+    def row(prefix: str, roles: tuple[str, ...], which: tuple[str, ...]) -> Operation:
         return Operation(
             method=method,
             path=prefix + path,
@@ -230,11 +234,11 @@ def for_both(
             takes=takes,
             needs_body=needs_body,
             gives={**(gives or {204: None}), 404: None},
-            query={**which, **(query or {})},
+            query=(*which, *query),
             act=act,
         )
 
-    return [row("/subscriber", (CLIENT,), WHICH), row("/subscribers/{subscriber}", (ROOT,), {})]
+    return [row("/subscriber", (CLIENT,), ("name",)), row("/subscribers/{subscriber}", (ROOT,), ())]
 
 
 def subscriber_id(client: str, name: str | None) -> str:

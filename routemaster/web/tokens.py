@@ -18,21 +18,22 @@ from routemaster.store.clients import Client, ClientRecord, Clients, Grants
 from routemaster.web.access import Access
 from routemaster.web.calls import EMPTY, ROOT, Answer, Call, Operation
 from routemaster.web.problem import Problem
+from routemaster.web.shapes import ClientName, TokenText
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,48}")
 MOST_GRACE_S = 31_536_000
 
 
 class NewToken(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-    token: str | None = None
+    name: ClientName
+    token: TokenText | None = None
     role: Literal["client", "monitor"] | None = None
     grants: Grants | None = None
 
 
 class Rotation(msgspec.Struct, forbid_unknown_fields=True):
     grace_s: Annotated[int, msgspec.Meta(ge=0, le=MOST_GRACE_S)] | None = None
-    token: str | None = None
+    token: TokenText | None = None
 
 
 class Change(msgspec.Struct, forbid_unknown_fields=True):
@@ -97,7 +98,7 @@ class Tokens:
             ),
             Operation(
                 method="DELETE",
-                path="/api_tokens/{token}",
+                path="/api_tokens/{client}",
                 summary="Delete a token, or a client with all it has.",
                 roles=(ROOT,),
                 gives={204: None},
@@ -143,13 +144,14 @@ class Tokens:
         return EMPTY
 
     async def _delete(self, call: Call) -> Answer:
-        name = call.names["token"]
+        name = call.names["client"]
         await self._clients.delete(name, digest_of(name))
         return EMPTY
 
     def _secret(self, given: str | None, name: str) -> str:
         """The token that was asked for, or a new one."""
-        secret = given or f"{name[:30].replace('.', '-')}--{secrets.token_hex(16)}"
+        made = f"{name[:30].replace('.', '-')}--{secrets.token_hex(16)}"
+        secret = made if given is None else given
         if not TOKEN.fullmatch(secret):
             raise InvalidInput("token", "8 to 64 letters, digits, _ or -")
         if self._access.is_root_key(secret):
