@@ -28,7 +28,7 @@ def page(document: dict[str, Any]) -> str:
             by_tag.setdefault(operation["tags"][0], []).append(
                 _operation(method.upper(), path, operation, document)
             )
-    parts = [f"<h2>{escape(tag)}</h2>{''.join(shown)}" for tag, shown in by_tag.items()]
+    parts = [f"<h2>{escape(tag.replace('_', ' '))}</h2>{''.join(shown)}" for tag, shown in by_tag.items()]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -88,10 +88,17 @@ def _shape(schema: dict[str, Any], document: dict[str, Any]) -> str:
     required = schema.get("required", [])
     rows = "".join(
         f"<tr><td><code>{escape(name)}</code>{'' if name in required else ' <i>optional</i>'}</td>"
-        f"<td><code>{escape(_kind(field))}</code></td><td>{escape(field.get('description', ''))}</td></tr>"
+        f"<td><code>{escape(_kind(field))}</code></td><td>{escape(_what(field))}</td></tr>"
         for name, field in schema["properties"].items()
     )
     return lead + f"<table>{rows}</table>"
+
+
+def _what(schema: dict[str, Any]) -> str:
+    """What it is for, wherever that stands."""
+    inner = [*schema.get("anyOf", []), *([schema["items"]] if "items" in schema else [])]
+    found = [schema.get("description", ""), *map(_what, inner)]
+    return next((text for text in found if text), "")
 
 
 def _kind(schema: dict[str, Any]) -> str:
