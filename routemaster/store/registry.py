@@ -7,7 +7,7 @@ import msgspec
 from routemaster.store.clients import Client, ClientRecord
 from routemaster.store.link import Link
 from routemaster.store.script import Script
-from routemaster.uid import Maker
+from routemaster.uid import Maker, encode
 
 _SNAPSHOT = Script("snapshot")
 _SUBSCRIBE = Script("subscribe")
@@ -16,6 +16,7 @@ _DELETE_TOPIC = Script("delete_topic")
 _LIST_TOPICS = Script("list_topics")
 _LIST_SUBSCRIBERS = Script("list_subscribers")
 _PAUSE = Script("pause")
+_SPLIT = 1000  # batches that subscribe.lua may make in one call
 
 
 class Subscription(msgspec.Struct, frozen=True):
@@ -107,19 +108,22 @@ class Registry:
         """'changed', 'same', 'gone' (the client), 'taken' (the id is another client's) or, where it only
         adds, 'unknown' (a topic)."""
         flat: list[str | int | float] = [item for pair in wanted.fields.items() for item in pair]
-        outcome = await self._run(
-            _SUBSCRIBE,
-            self._uids(),
-            wanted.subscriber,
-            wanted.client,
-            self._uids()[-12:],
-            wanted.parallelism,
-            msgspec.msgpack.encode(flat),
-            wanted.secret,
-            wanted.grace_ms,
-            "add" if adds else "replace",
-            *sorted(wanted.topics),
-        )
+        outcome = b"split"
+        while outcome == b"split":
+            prefix, number = self._uids.range(1 + _SPLIT)
+            outcome = await self._run(
+                _SUBSCRIBE,
+                prefix + encode(number, 5),
+                wanted.subscriber,
+                wanted.client,
+                self._uids()[-12:],
+                wanted.parallelism,
+                msgspec.msgpack.encode(flat),
+                wanted.secret,
+                wanted.grace_ms,
+                "add" if adds else "replace",
+                *sorted(wanted.topics),
+            )
         return outcome.decode()
 
     async def pause(self, subscriber: str, *, paused: bool) -> bool:

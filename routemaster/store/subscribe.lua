@@ -2,18 +2,23 @@
 -- Make a subscription, or change one that is there: its list of topics is replaced, its lanes and
 -- what is queued in them stay. An unknown topic is created unclaimed. A change of parallelism seals
 -- what is current and sends new events to a new set of lanes, which starts when the old one is empty.
+-- A lower max splits what is current; where that is much, some of it a call, before anything else changes.
 -- A new signing secret comes first; the one before it goes on for a while, so that receivers can change.
 -- The channel dialect only adds: topics must be there, and of a subscription that is there nothing else
 -- changes. A call that changes nothing keeps the epoch.
 -- KEYS  1 namespace
--- ARGV  1 new epoch, 2 subscriber, 3 client, 4 incarnation if it is new, 5 parallelism,
+-- ARGV  1 new epoch (the 1,000 UIDs after it are for batches), 2 subscriber, 3 client,
+--       4 incarnation if it is new, 5 parallelism,
 --       6 fields (msgpack [name, value, …] without those above; '' takes one away),
 --       7 signing secret ('' to keep it, '-' for none), 8 ms that the one before it goes on,
 --       9 'replace' or 'add', then the topics
--- Returns 'changed', 'same', 'gone' (the client), 'taken' (the id is another client's) or 'unknown' (a
--- topic).  Cost: O(topics + lanes).
+-- Returns 'changed', 'same', 'gone' (the client), 'taken' (the id is another client's), 'unknown' (a
+-- topic) or 'split' (there is more of it: call again).  Cost: O(topics + lanes), and where max is lower
+-- O(bytes of what is current).
 --@ use batches
 --@ use registry
+--@ use split
+local MOST_SPLIT = 1000 -- new batches a call: about 10 ms
 local epoch, id, client, incarnation, parallelism = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local fields, secret, grace, adds = cmsgpack.unpack(ARGV[6]), ARGV[7], tonumber(ARGV[8]), ARGV[9] == 'add'
 local FIRST_TOPIC = 10
@@ -36,6 +41,12 @@ local function set_secret()
   local secrets = {{secret, 0}}
   if known[1] and grace > 0 then secrets[2] = {known[1][1], now + grace} end
   set_field('secrets', cjson.encode(secrets))
+end
+
+local function wanted_max()
+  for i = 1, #fields, 2 do
+    if fields[i] == 'max_events' then return tonumber(fields[i + 1]) end
+  end
 end
 
 -- Seal what is current in the set, and make the new set wait if anything is left in the old one.
@@ -84,8 +95,10 @@ if known[1] then
   incarnation = known[1]
   if adds then
     parallelism = known[3]
-  elseif known[3] ~= parallelism then
-    change_set(known[2], known[3])
+  else
+    local lanes = lanes_of(id, incarnation, known[2], known[3])
+    if not split_current(lanes, wanted_max(), epoch, MOST_SPLIT) then return 'split' end
+    if known[3] ~= parallelism then change_set(known[2], known[3]) end
   end
 else
   redis.call('HSET', key, 'client', client, 'incarnation', incarnation, 'set', 1,

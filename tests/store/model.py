@@ -59,6 +59,15 @@ class Lane:
         self.ready.append(self.current)
         self.current = None
 
+    def split(self, most: int) -> None:
+        """What is current and holds more than `most` becomes batches of that size."""
+        while self.current and len(self.current.events) > most:
+            batch = self.current
+            rest = Batch(batch.events[most:], batch.opened_in, batch.generation)
+            del batch.events[most:]
+            self.seal()
+            self.current = rest
+
     def remove(self, batch: Batch) -> None:
         if batch is self.current:
             self.current = None
@@ -123,6 +132,8 @@ class Model:
         if sub is None:
             sub = self.subscribers[id] = Subscriber(id, incarnation)
             sub.new_set(1, lanes)
+        for lane in sub.sets[sub.newest]:
+            lane.split(most)
         sub.topics, sub.max, sub.is_patient = topics, most, patient
         if len(sub.sets[sub.newest]) != lanes:
             for lane in sub.sets[sub.newest]:

@@ -2,9 +2,13 @@
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 
+from routemaster.store.script import Script
 from tests.store.room import HOUR_MS, Room, line, lines, lines_of, request, url_for
+
+SUBSCRIBE = Script("subscribe")
 
 
 async def test_a_subscription_is_written_in_both_directions(room: Room):
@@ -62,6 +66,106 @@ async def test_a_change_keeps_what_is_queued_and_the_lanes(room: Room):
         "5",
         "42",
     )
+
+
+# A lower max holds for what is not sealed
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 5, 9, 10, 11])
+async def test_a_lower_max_splits_what_is_current(room: Room, most: int):
+    lane = await room.subscribe("billing", "orders", max=100)
+    await room.publish("elsewhere", 4)  # so that seqs are not indexes
+    for size, first in ((3, 1), (1, 4), (6, 5)):
+        await room.publish("orders", size, first=first)
+    before = room.current(lane)
+    assert before
+    await room.subscribe("billing", "orders", max=most)
+    left = room.current(lane)
+    assert left
+    batches = [*room.ready(lane), left]
+    assert [batch.events for batch in batches] == [most] * ((10 - 1) // most) + [(10 - 1) % most + 1]
+    assert [len(batch.lines) for batch in batches] == [batch.events for batch in batches]
+    assert [batch.sequence for batch in batches] == [*range(1, len(batches)), None]
+    assert room.queued(lane) == lines("orders", 1, 10)
+    seqs = [seq for batch in batches for first, size in batch.runs for seq in range(first, first + size)]
+    assert seqs == list(range(5, 15))
+    assert {(batch.created_at, batch.attempts, batch.generation) for batch in batches} == {
+        (before.created_at, 0, before.generation)
+    }
+    bids = [batch.bid for batch in batches]
+    assert bids == sorted(set(bids))
+    assert [bid.decode() for bid in room.redis.zrange(room.key("batches:index"), 0, -1)] == bids
+    assert room.gauges("billing") == (len(batches), 10)
+
+
+async def test_a_split_batch_goes_at_once_and_its_rest_at_its_deadline(room: Room):
+    lane = await room.subscribe("billing", "orders", max=100, timeout=60_000)
+    await room.publish("orders", 5)
+    assert await room.acquire("w.0") == []
+    await room.subscribe("billing", "orders", max=2, timeout=60_000)
+    for first in (1, 3):
+        delivery = await room.take()
+        assert lines_of(delivery) == lines("orders", first, first + 1)
+        await room.deliver(delivery)
+    assert room.scheduled() == {lane: pytest.approx(60_000, abs=10_000)}
+    await room.publish("orders", first=6)
+    assert lines_of(await room.take()) == lines("orders", 5, 6)
+
+
+async def test_a_sealed_batch_is_not_split(room: Room):
+    """One webhook-id always carries the same events."""
+    lane = await room.subscribe("billing", "orders", max=4, timeout=0)
+    await room.publish("orders", 2)
+    in_air = await room.take()
+    await room.publish("orders", 7, first=3)
+    await room.subscribe("billing", "orders", max=1, timeout=0)
+    assert [batch.events for batch in room.ready(lane)] == [2, 4, 1, 1]
+    assert room.ready(lane)[0].bid == in_air.batch
+    await room.fail(in_air, 0)
+    assert lines_of(await room.take()) == lines("orders", 1, 2)
+
+
+async def test_a_lower_max_holds_for_every_lane_and_over_a_change_of_parallelism(room: Room):
+    await room.subscribe("billing", "orders", max=100, parallelism=2)
+    await room.web.publish(request("orders", 8, urls=[url_for(n % 2, 2) for n in range(8)]))
+    old = [room.lane("billing", n) for n in range(2)]
+    await room.subscribe("billing", "orders", max=3, parallelism=1)
+    assert [[batch.events for batch in room.ready(lane)] for lane in old] == [[3, 1], [3, 1]]
+    assert room.current(old[0]) is room.current(old[1]) is None
+    assert sorted(room.instant()) == old
+    await room.publish("orders", first=9)
+    for _ in range(2):
+        for delivery in await room.acquire("w.0", "w.1", "w.2"):
+            assert delivery.lane in old
+            await room.deliver(delivery)
+    assert room.queued(room.lane("billing")) == [line("orders", 9)]
+    assert waiting(room) == set()
+
+
+async def test_very_much_is_split_a_part_at_a_time(room: Room):
+    """A script that makes ten thousand batches in one go would hold up everybody."""
+    lane = await room.subscribe("billing", "orders", max=10_000)
+    await room.publish("orders", 2500)
+    room.redis.hset(room.key("clients"), "billing", "{}")
+    epoch, fields = room.epoch(), msgspec.msgpack.encode(["max_events", 1])
+    for done in (1000, 2000):
+        answer = await room.link.run(
+            SUBSCRIBE, room.ns, room.uids(), "billing", "billing", "", 1, fields, "", 0, "replace"
+        )
+        assert answer == b"split"
+        assert [batch.events for batch in room.ready(lane)] == [1] * done
+    assert (room.epoch(), room.fields("subscriber:billing")["max_events"]) == (epoch, "10000")
+    await room.subscribe("billing", "orders", max=1)
+    assert [batch.events for batch in room.ready(lane)] == [1] * 2499
+    assert room.queued(lane) == lines("orders", 1, 2500)
+    assert room.gauges("billing") == (2500, 2500)
+
+
+async def test_as_many_calls_as_it_takes_are_made(room: Room):
+    lane = await room.subscribe("billing", "orders", max=10_000)
+    await room.publish("orders", 2500)
+    await room.subscribe("billing", "orders", max=1)
+    assert [batch.events for batch in room.ready(lane)] == [1] * 2499
 
 
 # The epoch

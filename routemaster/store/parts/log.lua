@@ -1,4 +1,5 @@
 --@ use clock
+--@ use uid
 -- Logs: append-only streams of blocks, with dense sequence numbers.
 --   log:<log>              stream  entry <seq of its last record>-0: g generation, f first seq,
 --                                  n records, r received at, b bytes appended so far, c counts per
@@ -10,17 +11,6 @@
 --   log:<log>:gaps         list    JSON [generation, from, to, why, {topic: records}]
 -- A generation is the life of a log between two starts of the store: after a crash that lost its
 -- tail numbers are given again, and (generation, seq) still names one record.
-local DIGITS = '-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz'
-
--- The least UID-shaped text above `uid`: for a process whose clock is behind the last generation.
-local function uid_after(uid)
-  for i = #uid, 1, -1 do
-    local digit = string.find(DIGITS, string.sub(uid, i, i), 1, true)
-    if digit < 64 then
-      return string.sub(uid, 1, i - 1) .. string.sub(DIGITS, digit + 1, digit + 1) .. string.rep('-', #uid - i)
-    end
-  end
-end
 
 -- Whether a text is above another by its bytes; Lua's own `>` goes by the machine's locale.
 local function is_above(text, other)
