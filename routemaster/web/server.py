@@ -204,6 +204,7 @@ class Protocol(HttpToolsProtocol):
     takes_posts = False
     idle_since = 0.0
     header_bytes = 0  # of a request whose headers are not complete
+    unread_bytes = 0  # of a body that came after its answer
     _post: Post | None = None
     _ignores = False
     _may_be_large = False
@@ -213,14 +214,21 @@ class Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._ignores:
             return
-        cycle = self.cycle
+        cycle, was_in_body = self.cycle, self._in_body
         self._may_be_large = self.header_bytes + len(data) > self.limits.header_bytes
         self._feed(data)
         if self._post is not None:
             self._post.watch()
         elif self.cycle is not cycle:
             self.header_bytes = 0
-        elif cycle is None or cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]
+        elif cycle is not None and not cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]
+            return
+        elif was_in_body:
+            # The call was answered before its body was there: nobody reads the rest of it.
+            self.unread_bytes += len(data)
+            if self.unread_bytes > self.limits.body_bytes:
+                self.transport.close()
+        else:
             # Still in the headers of a request.
             self.header_bytes += len(data)
             if self.header_bytes > self.limits.header_bytes:
@@ -269,6 +277,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_body = True
+        self.unread_bytes = 0
         if self._may_be_large:
             size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size > self.limits.header_bytes:
@@ -333,6 +342,7 @@ class Protocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._in_body = False
         if self._upgrade_method:
             return
         post = self._post

@@ -1,5 +1,6 @@
 """HTTP itself, over bare sockets: limits, odd clients and broken ones."""
 
+import contextlib
 import json
 
 import pytest
@@ -191,6 +192,32 @@ def test_a_body_that_never_starts_is_given_up(strict: Bus, n: int):
         line.send(request("POST", paths(strict.topic())[n], caller.token, b"", "content-length: 10"))
         assert is_problem(line.read(), 408)
         assert line.is_closed()
+
+
+UNAUTHORIZED = request("POST", "/subscription", "nobody--0123456789", b"", "content-length: 200000")
+
+
+def test_what_is_left_of_a_refused_calls_body_is_no_header(strict: Bus):
+    with line_to(strict.address()) as line:
+        line.send(UNAUTHORIZED + b"x" * 10)
+        assert is_problem(line.read(), 401)
+        for _ in range(19):
+            line.send(b"x" * 10_000)
+        line.send(b"x" * 9_990 + request("GET", "/health"))
+        assert line.read().status == 200
+        line.send(request("GET", "/topics?" + "x" * 5000))  # headers are bounded as ever
+        assert line.read().status == 400
+        assert line.is_closed()
+
+
+def test_a_refused_calls_body_is_not_read_for_ever(strict: Bus):
+    with line_to(strict.address()) as line:
+        line.send(request("POST", "/subscription", "nobody--0123456789", b"", "transfer-encoding: chunked"))
+        assert is_problem(line.read(), 401)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(1000):
+                line.send(b"10000\r\n" + b" " * 2**16 + b"\r\n")
+            pytest.fail("a megabyte is the limit, and 64 were taken")
 
 
 def test_clients_that_hang_up_leave_nothing_behind(strict: Bus):
