@@ -195,6 +195,17 @@ class Post:
             protocol.send(head, self.keep_alive)
 
 
+class _Outlet:
+    """What uvicorn's cycle knows of its transport; it closes as we do."""
+
+    __slots__ = ("close", "is_closing", "write")
+
+    def __init__(self, protocol: "Protocol") -> None:
+        self.write = protocol.transport.write
+        self.is_closing = protocol.transport.is_closing
+        self.close = protocol.close
+
+
 class Protocol(HttpToolsProtocol):
     """One connection. `Sweeper` closes those that send their headers too slowly or are left idle."""
 
@@ -297,6 +308,7 @@ class Protocol(HttpToolsProtocol):
         self.url, self.expect_100_continue = url, expects
         self.headers.extend(headers)
         super().on_headers_complete()
+        self.cycle.transport = _Outlet(self)  # pyright: ignore[reportAttributeAccessIssue]
 
     def _begin_post(self, keep_alive: bool) -> None:
         is_channel = self.url.startswith(POSTS[1])
@@ -371,21 +383,26 @@ class Protocol(HttpToolsProtocol):
             return
         if not keep_alive:
             transport.write(_closing(head))
-            self._close()
+            self.close()
             return
         transport.write(head)
         self.idle_since = self.loop.time()
         if self.pipeline:
             self.on_response_complete()
 
-    def _close(self) -> None:
+    def close(self) -> None:
         """Close; where a body is still coming, let some of it come first: a client that is cut off
         while it sends does not read its answer."""
-        if self._post is None:
+        if not self._in_body:
             self.transport.close()
         else:
             self._ignores = True
+            self.flow.resume_reading()
             self.loop.call_later(LINGER_S, self.transport.close)
+
+    def on_response_complete(self) -> None:
+        if not self._ignores:
+            super().on_response_complete()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         if isinstance(cycle, Post):
