@@ -13,6 +13,7 @@ import struct
 from typing import NamedTuple
 
 from routemaster.credential import ALGORITHMS, REALM, Token, hashed, is_same
+from routemaster.web.target import origin_form
 
 LIFE_MS = 300_000
 MOST_COUNTS = 16_384  # requests that one nonce serves
@@ -95,7 +96,7 @@ def read(header: bytes, target: bytes) -> Response | None:
         or any(name not in given for name in needed)
     ):
         return None
-    if given["uri"].encode() != target:
+    if origin_form(given["uri"].encode()) != target:
         return None
     return Response(
         given["username"],

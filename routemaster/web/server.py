@@ -21,6 +21,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from routemaster.web.problem import REASONS, Problem, problem_of, rendered
+from routemaster.web.target import origin_form
 
 KEEP_ALIVE_S = 60
 SWEEP_S = 5.0
@@ -293,6 +294,7 @@ class Protocol(HttpToolsProtocol):
             size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size > self.limits.header_bytes:
                 raise ValueError(f"the headers have more than {self.limits.header_bytes} bytes")
+        self.url = origin_form(self.url)
         parser: Any = self.parser
         if parser.should_upgrade():
             self._upgrade_method = parser.get_method()

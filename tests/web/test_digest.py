@@ -75,6 +75,16 @@ def test_a_query_is_part_of_what_is_signed(bus: Bus, subscriber: Caller, topic: 
     assert is_problem(anybody.delete(path, authorization=known.header("DELETE", "/subscriber")), 401)
 
 
+def test_a_target_may_be_signed_in_absolute_form(bus: Bus, publisher: Caller, topic: str):
+    known = login(bus, publisher)
+    anybody = bus.caller(None)
+    for target in (f"http://bus/topics/{topic}", f"/topics/{topic}"):
+        signed = known.header("POST", target)
+        assert anybody.post(f"http://bus/topics/{topic}", EVENT, authorization=signed).status == 200
+        other = known.header("POST", f"{target}x")
+        assert is_problem(anybody.post(f"http://bus/topics/{topic}", EVENT, authorization=other), 401)
+
+
 def test_the_name_serves_where_only_one_client_bears_it(bus: Bus, client: MakeClient):
     alone = client("the-only-one")
     known = login(bus, alone, by_name=True)

@@ -323,6 +323,26 @@ def test_odd_paths_get_a_plain_answer(bus: Bus, publisher: Caller, path: str):
             assert line.read().status in (200, 400, 404, 405)
 
 
+@pytest.mark.parametrize("host", ["http://bus", "http://127.0.0.1:7080", "HTTPS://[::1]:7080"])
+def test_a_target_may_be_in_absolute_form(bus: Bus, publisher: Caller, topic: str, host: str):
+    """As a proxy sends it, and as every server must take it."""
+    with line_to(bus.address()) as line:
+        for method, path, body, status in (
+            ("POST", f"/topics/{topic}", EVENT, 200),
+            ("POST", f"/topics/{topic}?x=1", EVENT, 200),
+            ("GET", "/topics", b"", 200),
+            ("GET", "/health?x=http://a/b", b"", 200),
+            ("GET", "", b"", 404),
+            ("GET", "?x=1", b"", 404),
+            ("DELETE", f"/topics/{topic}", b"", 204),
+        ):
+            line.send(request(method, host + path, publisher.token, body))
+            assert line.read(method).status == status, (method, path)
+    with line_to(bus.address()) as line:
+        line.send(request("POST", f"{host}/topics/x", None, b"", f"content-length: {9 * 2**20}"))
+        assert is_problem(line.read(), 413)
+
+
 def test_headers_that_come_too_slowly_are_given_up(bus: Bus):
     """Twice the time between two looks, at most."""
     with line_to(bus.address()) as line:
