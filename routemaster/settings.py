@@ -6,6 +6,7 @@ what was expected. Secrets may come from a file (ROUTEMASTER_ROOT_KEY_FILE) so t
 stand in a process's environment.
 """
 
+import difflib
 import ipaddress
 import os
 import re
@@ -21,6 +22,10 @@ from routemaster.errors import SettingError
 PREFIX = "ROUTEMASTER_"
 TOKEN = re.compile(r"[A-Za-z0-9_-]{8,64}")
 STORE_SCHEMES = ("redis", "rediss", "unix")
+NEAR = 0.75  # PROT is as near to PORT
+# What Kubernetes and Docker put into the environment of those who run beside a service `routemaster-…`.
+_INJECTED = re.compile(r"SERVICE_(HOST|PORT)|PORT_[0-9]+_(TCP|UDP|SCTP)")
+_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _Value = TypeVar("_Value")
@@ -80,6 +85,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def load(environ: Mapping[str, str] | None = None) -> Settings:
     """Read every ROUTEMASTER_* variable, or raise SettingError for the first that is unusable."""
     env = os.environ if environ is None else environ
+    _check_names(env)
     values: dict[str, object] = {}
     for field, parse in _PARSERS.items():
         name = PREFIX + field.upper()
@@ -92,6 +98,22 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     settings = Settings(**values)  # type: ignore[arg-type]
     _check_together(settings)
     return settings
+
+
+def _check_names(env: Mapping[str, str]) -> None:
+    """A setting that is misspelt would be ignored in silence. What is no near miss is somebody else's."""
+    known = [*(field.upper() for field in _PARSERS), "ROOT_KEY_FILE"]
+    for variable, value in env.items():
+        name = variable.removeprefix(PREFIX)
+        if name == variable or name in known or not value or _is_injected(name, value):
+            continue
+        near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=NEAR)
+        if near:
+            raise SettingError(variable, "…", f"a setting's name; is {PREFIX}{near[0]} meant?")
+
+
+def _is_injected(name: str, value: str) -> bool:
+    return _INJECTED.search(name) is not None or _ADDRESS.match(value) is not None
 
 
 def _check_together(settings: Settings) -> None:
@@ -131,6 +153,17 @@ def _whole(least: int, most: int, unit: str = "") -> Callable[[str, str], int]:
         return int(text)
 
     return parse
+
+
+def _port(name: str, text: str) -> int:
+    if _ADDRESS.match(text):
+        raise SettingError(
+            name,
+            text,
+            "a whole number from 0 to 65535; this is what Kubernetes sets for a service of the same name:"
+            f" set {name} or --port yourself, or enableServiceLinks: false in the pod",
+        )
+    return _whole(0, 65_535)(name, text)
 
 
 _NO, _YES = ("0", "false", "no", "off"), ("1", "true", "yes", "on")
@@ -249,7 +282,7 @@ _PARSERS: dict[str, Callable[[str, str], object]] = {
     "log_max_age_ms": _whole(60_000, 31_536_000_000, " ms"),
     "deliveries_max_bytes": _size(2**20, 2**50),
     "host": _host,
-    "port": _whole(0, 65_535),
+    "port": _port,
     "root_key": _root_key,
     "clients": _tokens,
     "tls_cert": _file,

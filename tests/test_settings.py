@@ -77,3 +77,50 @@ def test_the_root_key_may_come_from_a_file(tmp_path: Path):
     assert load({"ROUTEMASTER_ROOT_KEY_FILE": str(key)}).root_key == "root--0123456789"
     with pytest.raises(SettingError, match="ROUTEMASTER_ROOT_KEY_FILE"):
         load({"ROUTEMASTER_ROOT_KEY_FILE": str(tmp_path / "missing")})
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("PROT", "PORT"),
+        ("LOGLEVEL", "LOG_LEVEL"),
+        ("LEASE", "LEASE_MS"),
+        ("REDIS_MAXMEMORY", "REDIS_MAX_MEM"),
+        ("ALLOW_PRIVATE_CALLBACK", "ALLOW_PRIVATE_CALLBACKS"),
+        ("ROOT_KEYFILE", "ROOT_KEY_FILE"),
+        ("ROOTKEY", "ROOT_KEY"),
+        ("Root_Key", "ROOT_KEY"),
+    ],
+)
+def test_a_misspelt_variable_stops_the_start_and_is_told_the_right_name(written: str, meant: str):
+    with pytest.raises(SettingError) as caught:
+        load({f"ROUTEMASTER_{written}": "hunter2--hunter2"})
+    assert caught.value.name == f"ROUTEMASTER_{written}"
+    assert f"is ROUTEMASTER_{meant} meant?" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_what_others_put_into_the_environment_is_left_alone():
+    """Kubernetes does so for services that are called routemaster, routemaster-web and routemaster-redis."""
+    injected = {
+        f"ROUTEMASTER_{service}{name}": value
+        for service in ("", "WEB_", "REDIS_", "POST_")
+        for name, value in {
+            "SERVICE_HOST": "10.0.0.1",
+            "SERVICE_PORT": "7080",
+            "SERVICE_PORT_HTTP": "7080",
+            "PORT": "tcp://10.0.0.1:7080",
+            "PORT_7080_TCP": "tcp://10.0.0.1:7080",
+            "PORT_7080_TCP_PROTO": "tcp",
+            "PORT_7080_TCP_PORT": "7080",
+            "PORT_7080_TCP_ADDR": "10.0.0.1",
+        }.items()
+    }
+    del injected["ROUTEMASTER_PORT"]
+    others = {"ROUTEMASTER_URL": "http://bus", "ROUTEMASTER_TOKEN": "x", "ROUTEMASTER_PROT": "", "PORTS": "1"}
+    assert load({**injected, **others}) == Settings()
+
+
+def test_a_port_that_kubernetes_set_says_what_to_do():
+    with pytest.raises(SettingError, match=r"ROUTEMASTER_PORT.*Kubernetes.*enableServiceLinks: false"):
+        load({"ROUTEMASTER_PORT": "tcp://10.0.0.1:7080"})
