@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -200,15 +200,27 @@ def _store_url(name: str, text: str) -> str:
         port = parts.port
     except ValueError:
         parts, port = None, None
-    if parts is None or parts.scheme not in STORE_SCHEMES or (parts.scheme != "unix" and not parts.hostname):
+    if (
+        parts is None
+        or parts.scheme not in STORE_SCHEMES
+        or (parts.scheme != "unix" and not parts.hostname)
+        or not _names_database(parts)
+    ):
         # The URL may hold a password: show only its scheme.
         raise SettingError(
             name,
             text.split("://", 1)[0] + "://…" if "://" in text else "…",
-            "redis://host:port/db, rediss://host:port/db or unix:///path/to/socket",
+            "redis://host:port/db, rediss://host:port/db or unix:///path?db=db, where db is a number",
         )
     del port
     return text
+
+
+def _names_database(parts: SplitResult) -> bool:
+    """A name instead of a number must not be taken for database 0, nor an option that we do not know."""
+    if parts.scheme == "unix":
+        return re.fullmatch(r"(db=[0-9]{1,5})?", parts.query) is not None
+    return not parts.query and re.fullmatch(r"/?|/[0-9]{1,5}/?", parts.path) is not None
 
 
 def _prefix(name: str, text: str) -> str:

@@ -71,6 +71,42 @@ def test_secrets_are_not_shown_in_errors():
         assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://store",
+        "redis://store/",
+        "redis://store:6379/15",
+        "rediss://user:pass@store/2/",
+        "redis://[::1]:6379/0",
+        "unix:///run/store.sock",
+        "unix:///run/store.sock?db=3",
+        "unix://:pass@/run/store.sock",
+    ],
+)
+def test_a_store_may_be_named_in_these_ways(url: str):
+    assert load({"ROUTEMASTER_REDIS_URL": url}).redis_url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://store/abc",
+        "redis://store/-1",
+        "redis://store/1/2",
+        "redis://store/²",
+        "redis://store?db=3",
+        "rediss://store/0?ssl_cert_reqs=none",
+        "unix:///run/store.sock?db=abc",
+        "unix:///run/store.sock?db=",
+        "unix:///run/store.sock?database=3",
+    ],
+)
+def test_a_database_that_is_no_number_is_refused(url: str):
+    with pytest.raises(SettingError, match="where db is a number"):
+        load({"ROUTEMASTER_REDIS_URL": url})
+
+
 def test_the_root_key_may_come_from_a_file(tmp_path: Path):
     key = tmp_path / "root.key"
     key.write_text("root--0123456789\n")

@@ -175,7 +175,10 @@ async def _open(url: str, on_push: Callable[[list[Any]], None] | None) -> Connec
 def _database(url: str) -> int:
     parts = urlsplit(url)
     text = parse_qs(parts.query).get("db", ["0"])[0] if parts.scheme == "unix" else parts.path.strip("/")
-    return int(text) if text.isdigit() else 0
+    try:
+        return int(text or "0")
+    except ValueError:
+        raise StoreUnfit(f"the store's URL names the database {text!r}, which is not a number") from None
 
 
 def shown(url: str) -> str:
