@@ -170,9 +170,18 @@ class _Up:
             f"  folder    {self._folder.path}\n"
             f"  root key  {where}\n"
             "  archive   none: there is no pipeline, events are kept until they are delivered\n"
+            f"{self._https_notice()}"
             "Create a token for a service:\n"
             f'  curl{trust} -u "{credential}:" {url}/api_tokens'
-            """ -H 'content-type: application/json' -d '{"name": "my-service"}'"""
+            """ -d '{"name": "my-service"}'"""
+        )
+
+    def _https_notice(self) -> str:
+        if self._tls_cert or not self._plan.settings.needs_tls:
+            return ""
+        return (
+            "  https     required on this address, and served by nobody yet: put a proxy in front, give\n"
+            f"            --tls-cert and --tls-key, or set {PREFIX}REQUIRE_TLS=0\n"
         )
 
 

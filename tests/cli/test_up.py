@@ -81,6 +81,12 @@ def test_it_comes_up_and_stops_in_order(start: Start, folder: Path):
     assert find(folder) is None
 
 
+def test_an_address_that_needs_https_says_so(start: Start, folder: Path):
+    """Everything would be answered 308, to where nobody listens."""
+    ready(start("--host", "0.0.0.0", "--port", "0"), folder)
+    assert "ROUTEMASTER_REQUIRE_TLS=0" in printed(folder)
+
+
 def test_a_second_one_in_the_same_folder_says_so(start: Start, folder: Path):
     bus = ready(start(), folder)
     second = start()
