@@ -4,6 +4,7 @@ Exit codes: 0 fine, 1 failed, 2 wrong usage or settings, 3 the folder is in use.
 A part is imported when its command runs, so that `--help` answers at once.
 """
 
+import io
 import os
 import socket
 import sys
@@ -141,6 +142,9 @@ def demo(
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # where the locale has no …, a ? is better than an end
     try:
         app()
     except RoutemasterError as error:

@@ -1,0 +1,22 @@
+"""The command itself: what it says, wherever it says it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def said(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("ROUTEMASTER_")}
+    command = [sys.executable, "-m", "routemaster", *args]
+    return subprocess.run(
+        command, env={**environ, **variables}, capture_output=True, encoding="latin-1", timeout=30
+    )
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_locale_without_all_our_characters_is_no_trouble(encoding: str):
+    done = said("web", "--help", PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ROUTEMASTER_ROOT_KEY=?" in done.stdout
