@@ -8,6 +8,7 @@ import io
 import os
 import socket
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,13 @@ from routemaster.settings import PREFIX, Settings
 FAILED, WRONG_USAGE, FOLDER_IN_USE = 1, 2, 3
 EXIT_CODES = "Exit codes: 0 fine, 1 failed, 2 wrong usage or settings, 3 the folder is in use."
 
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"routemaster {version('routemaster-bus')}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     name="routemaster",
     help="An event bus over HTTP. Settings come from ROUTEMASTER_* or from flags; flags win.",
@@ -29,6 +37,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def _routemaster(  # pyright: ignore[reportUnusedFunction] (it carries the option)
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """See `help` above."""
+
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on. (default 127.0.0.1)")]
 Port = Annotated[
@@ -91,7 +109,8 @@ def web(
 
     \b
     Example:
-      ROUTEMASTER_REDIS_URL=redis://store:6379 ROUTEMASTER_ROOT_KEY=… routemaster web --host 0.0.0.0
+      export ROUTEMASTER_REDIS_URL=redis://store:6379 ROUTEMASTER_ROOT_KEY=…
+      routemaster web --port 8080
     """
     from routemaster.web.process import run
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -20,3 +21,8 @@ def test_a_locale_without_all_our_characters_is_no_trouble(encoding: str):
     done = said("web", "--help", PYTHONIOENCODING=encoding)
     assert (done.returncode, done.stderr) == (0, "")
     assert "ROUTEMASTER_ROOT_KEY=?" in done.stdout
+
+
+def test_it_tells_its_version():
+    done = said("--version")
+    assert (done.returncode, done.stdout.strip()) == (0, f"routemaster {version('routemaster-bus')}")
