@@ -1,4 +1,5 @@
-"""Logging, set up once per process: one JSON object a line on standard error, quiet by default.
+"""Logging, set up once per process: one JSON object a line on standard error (text where that is a
+terminal), quiet by default.
 
 Our own loggers and those of libraries end in the same handler, so that one format and one rule hold
 for both: whatever looks like a credential is replaced before a line is rendered, tracebacks included.
@@ -25,7 +26,8 @@ _SECRET_TEXT = (
 
 
 def configure(level: str, form: str) -> None:
-    """Make every logger of this process write `form` ("json" or "text") from `level` up."""
+    """Make every logger of this process write `form` ("json", "text" or "auto") from `level` up."""
+    is_terminal = sys.stderr.isatty()
     threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -36,8 +38,8 @@ def configure(level: str, form: str) -> None:
     ]
     renderer = (
         structlog.processors.JSONRenderer(ensure_ascii=False)
-        if form == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        if form == "json" or (form == "auto" and not is_terminal)
+        else structlog.dev.ConsoleRenderer(colors=is_terminal)
     )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

@@ -70,7 +70,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_backoff_ms: int = 300_000
     # everything
     log_level: str = "warning"
-    log_format: str = "json"
+    log_format: str = "auto"
 
     @property
     def needs_tls(self) -> bool:
@@ -319,5 +319,5 @@ _PARSERS: dict[str, Callable[[str, str], object]] = {
     "min_backoff_ms": _whole(1, 3_600_000, " ms"),
     "max_backoff_ms": _whole(1, 86_400_000, " ms"),
     "log_level": _one_of("debug", "info", "warning", "error"),
-    "log_format": _one_of("json", "text"),
+    "log_format": _one_of("auto", "json", "text"),
 }

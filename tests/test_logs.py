@@ -1,5 +1,7 @@
 import json
 import logging
+import os
+import pty
 import subprocess
 import sys
 
@@ -29,6 +31,22 @@ def test_lines_are_json_and_hold_no_credential():
     assert lines[0]["client"] == "shop--abcdefghijkl"
     assert lines[0]["url"] == "redis://…@store:6379/0"
     assert "ValueError" in lines[2]["exception"]
+
+
+def test_a_terminal_gets_text_and_all_else_json():
+    program = PROGRAM.replace('"json"', '"auto"')
+    piped = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert json.loads(piped.stderr.splitlines()[0])["event"] == "refused"
+    terminal, stderr = pty.openpty()
+    try:
+        subprocess.run([sys.executable, "-c", program], stderr=stderr, check=True)
+        shown = os.read(terminal, 2**16).decode()
+    finally:
+        os.close(terminal)
+        os.close(stderr)
+    assert "refused" in shown
+    assert not shown.startswith("{")
+    assert "hunter2" not in shown
 
 
 def test_nested_values_and_bare_tokens_are_redacted():
