@@ -170,8 +170,13 @@ _NO, _YES = ("0", "false", "no", "off"), ("1", "true", "yes", "on")
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "kb": 2**10, "mb": 2**20, "gb": 2**30}
 
 
+def _in_units(size: int) -> str:
+    unit = next(unit for unit in ("g", "m", "k", "") if size % _UNITS[unit] == 0)
+    return f"{size // _UNITS[unit]}{unit}"
+
+
 def _size(least: int, most: int) -> Callable[[str, str], int]:
-    expected = f"a size from {least} to {most} bytes, such as 512m or 2g"
+    expected = f"a size from {_in_units(least)} to {_in_units(most)}, such as 512m or 2g"
 
     def parse(name: str, text: str) -> int:
         match = re.fullmatch(r"([0-9]{1,15})\s*([kmg]?b?)", text.lower())
@@ -181,6 +186,18 @@ def _size(least: int, most: int) -> Callable[[str, str], int]:
         if not least <= size <= most:
             raise SettingError(name, text, expected)
         return size
+
+    return parse
+
+
+def _size_or_default(least: int, most: int) -> Callable[[str, str], int]:
+    sized = _size(least, most)
+
+    def parse(name: str, text: str) -> int:
+        try:
+            return 0 if text == "0" else sized(name, text)
+        except SettingError as error:
+            raise SettingError(name, text, f"{error.expected}; or 0 for the default") from None
 
     return parse
 
@@ -288,7 +305,7 @@ def _networks(name: str, text: str) -> tuple[Network, ...]:
 _PARSERS: dict[str, Callable[[str, str], object]] = {
     "redis_url": _store_url,
     "redis_prefix": _prefix,
-    "redis_max_mem": _size(0, 2**50),
+    "redis_max_mem": _size_or_default(16 * 2**20, 2**50),
     "redis_min_free": _size(2**20, 2**50),
     "log_max_bytes": _size(2**20, 2**50),
     "log_max_age_ms": _whole(60_000, 31_536_000_000, " ms"),

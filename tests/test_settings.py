@@ -41,6 +41,7 @@ def test_values_are_read_in_their_units():
         ("REDIS_URL", "http://store"),
         ("REDIS_PREFIX", "with space"),
         ("REDIS_MAX_MEM", "2 apples"),
+        ("REDIS_MAX_MEM", "1"),  # more than a store needs for itself, or everything would be dropped
         ("HOST", "a b"),
         ("LOG_LEVEL", "loud"),
         ("ALLOW_PRIVATE_CALLBACKS", "10.0.0.1/8"),
@@ -52,6 +53,14 @@ def test_an_unusable_value_is_named_with_what_was_expected(name: str, value: str
         load({f"ROUTEMASTER_{name}": value})
     assert caught.value.name == f"ROUTEMASTER_{name}"
     assert "expected" in str(caught.value)
+
+
+def test_sizes_are_told_in_the_units_that_they_are_written_in():
+    with pytest.raises(SettingError, match="from 16m to 1048576g, such as 512m or 2g; or 0 for the default"):
+        load({"ROUTEMASTER_REDIS_MAX_MEM": "15m"})
+    with pytest.raises(SettingError, match="from 1k to 1m"):
+        load({"ROUTEMASTER_MAX_HEADER_BYTES": "2m"})
+    assert load({"ROUTEMASTER_REDIS_MAX_MEM": "0"}).redis_max_mem == 0
 
 
 def test_a_lease_must_cover_the_longest_send():

@@ -120,9 +120,10 @@ class Aux:
             if await self._upkeep.trim("events", settings.log_max_age_ms, 0) > 0:
                 continue
             batches, events = await self._upkeep.drop()
-            log.error("memory is low: the oldest batches were dropped", batches=batches, events=events)
             if batches == 0:
+                log.error("memory is low, and there is nothing left to drop: give the store more")
                 return
+            log.error("memory is low: the oldest batches were dropped", batches=batches, events=events)
 
     async def _trim(self) -> None:
         settings = self._settings
