@@ -140,8 +140,10 @@ def _check_together(settings: Settings) -> None:
 def _read_secret(path: str) -> str:
     try:
         return Path(path).read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(PREFIX + "ROOT_KEY_FILE", path, f"a readable text file ({error})") from None
+    except OSError as error:
+        raise SettingError(PREFIX + "ROOT_KEY_FILE", path, f"a readable file ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise SettingError(PREFIX + "ROOT_KEY_FILE", path, "a text file with the key alone") from None
 
 
 def _whole(least: int, most: int, unit: str = "") -> Callable[[str, str], int]:

@@ -120,8 +120,11 @@ def test_the_root_key_may_come_from_a_file(tmp_path: Path):
     key = tmp_path / "root.key"
     key.write_text("root--0123456789\n")
     assert load({"ROUTEMASTER_ROOT_KEY_FILE": str(key)}).root_key == "root--0123456789"
-    with pytest.raises(SettingError, match="ROUTEMASTER_ROOT_KEY_FILE"):
+    with pytest.raises(SettingError, match=r"ROUTEMASTER_ROOT_KEY_FILE.*\(No such file or directory\)$"):
         load({"ROUTEMASTER_ROOT_KEY_FILE": str(tmp_path / "missing")})
+    key.write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingError, match=r"ROUTEMASTER_ROOT_KEY_FILE.*a text file"):
+        load({"ROUTEMASTER_ROOT_KEY_FILE": str(key)})
 
 
 @pytest.mark.parametrize(

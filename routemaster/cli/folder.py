@@ -39,7 +39,7 @@ class Folder:
             self.lock_fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise SettingError(
-                "--dir", str(path), f"a folder that can be made and written ({error})"
+                "--dir", str(path), f"a folder that can be made and written ({error.strerror})"
             ) from None
         try:
             self._take()

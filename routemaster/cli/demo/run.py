@@ -216,7 +216,9 @@ def _make(folder: Path | None) -> Path:
         if not any(folder.iterdir()):
             return folder.absolute()
     except OSError as error:
-        raise SettingError("--dir", str(folder), f"a folder that can be made and written ({error})") from None
+        raise SettingError(
+            "--dir", str(folder), f"a folder that can be made and written ({error.strerror})"
+        ) from None
     raise SettingError("--dir", str(folder), "a new or empty folder: the demo runs a bus of its own there")
 
 
