@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
+import structlog
 import typer
 
 from routemaster import logs, settings
@@ -28,6 +29,7 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+log = structlog.stdlib.get_logger(__name__)
 app = typer.Typer(
     name="routemaster",
     help="An event bus over HTTP. Settings come from ROUTEMASTER_* or from flags; flags win.",
@@ -115,6 +117,8 @@ def web(
     from routemaster.web.process import run
 
     loaded = _load(_environ(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key))
+    if loaded.root_key is None and not loaded.clients:
+        log.warning("there is no ROUTEMASTER_ROOT_KEY: nobody can manage clients here")
     raise typer.Exit(run(loaded, sockets=None if fd is None else [socket.socket(fileno=fd)]))
 
 
