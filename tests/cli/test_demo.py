@@ -272,6 +272,7 @@ def test_the_screen_fits(width: int, height: int):
     console.print(screen.draw(snapshot, width, height))
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= width
+    assert lines[1].startswith(" ━")  # the title takes one line, and the bar is under it
     if width >= 80:
         assert len(lines) <= height
         assert not any("…" in line for line in lines)

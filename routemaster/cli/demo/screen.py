@@ -62,7 +62,7 @@ def _title(snapshot: Snapshot, width: int) -> RenderableType:
     else:
         right = "emptying the queues"
     top = Table.grid(expand=False)
-    top.add_column(width=width - len(right))
+    top.add_column(width=width - len(right), no_wrap=True)
     top.add_column(justify="right", no_wrap=True)
     top.add_row(left, Text(right, style="dim"))
     share = min(1.0, snapshot.elapsed_s / snapshot.seconds) if snapshot.phase == "publishing" else 1.0
