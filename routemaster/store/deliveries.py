@@ -102,6 +102,7 @@ class Settlement(NamedTuple):
     delay_ms: int | None
     why: str
     record: bytes
+    ms: int = 0  # how long the attempt took
 
 
 class AuxJob(NamedTuple):
@@ -136,10 +137,10 @@ class Deliveries:
         """Settle deliveries, each by its fence, and take the next job of each slot."""
         flat: list[str | bytes | int] = []
         fences: dict[str, str] = {}
-        for delivery, next_fence, delay_ms, why, record in settlements:
+        for delivery, next_fence, delay_ms, why, record, ms in settlements:
             fences[delivery.slot] = next_fence
             flat += (delivery.slot, delivery.lane, delivery.batch, delivery.fence, next_fence)
-            flat += ("" if delay_ms is None else delay_ms, why, record)
+            flat += ("" if delay_ms is None else delay_ms, why, ms, record)
         reply = await self._link.run(
             _SETTLE, self._namespace, self._lease_ms, generation, self._max_log_bytes, *flat
         )

@@ -13,7 +13,7 @@ import sys
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -103,6 +103,7 @@ class Flusher:
         self._limits = limits
         self._process = uids()
         self._number = 0
+        self._took: list[int] = []  # µs of the last flushes, which the next one brings to the store
         self._queue: deque[Publish] = deque()
         self._wide: deque[Publish] = deque()
         self._waiting_bytes = 0
@@ -231,9 +232,11 @@ class Flusher:
     async def _store(self, parts: list[Part]) -> None:
         """Send one flush until it is answered for good, or the time for it is over."""
         number = self._next_number()
-        deadline = time.monotonic() + PATIENCE_S
+        started = time.monotonic()
+        deadline = started + PATIENCE_S
+        took, self._took = self._took, []
         while parts:
-            flush = self._build(parts, number)
+            flush = self._build(parts, number, took)
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     answer = await send_flush(self._link, self._namespace, flush, self._limits)
@@ -249,6 +252,7 @@ class Flusher:
                 await asyncio.sleep(0.02)
                 continue
             if isinstance(answer, Stored):
+                self._took.append(int((time.monotonic() - started) * 1e6))
                 self._finish(parts, answer.repeated)
                 return
             if isinstance(answer, Late):
@@ -264,7 +268,7 @@ class Flusher:
         self._number += 1
         return self._number
 
-    def _build(self, parts: list[Part], number: int) -> Flush:
+    def _build(self, parts: list[Part], number: int, took: Sequence[int] = ()) -> Flush:
         lines: list[bytes] = []
         keys: list[tuple[int, str, str]] = []
         topics: dict[str, list[str | int]] = {}
@@ -313,6 +317,7 @@ class Flusher:
             SEPARATOR.join(lines),
             _starts(channel) if channel else b"",
             SEPARATOR.join(channel),
+            _pack(took) if took else b"",
             groups,
         )
 

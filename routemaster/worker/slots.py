@@ -142,12 +142,12 @@ class Slots:
         next_fence = "" if self._leaving else self._uids()
         record = _record(delivery, outcome)
         if outcome.delivered:
-            return Settlement(delivery, next_fence, None, "", record)
+            return Settlement(delivery, next_fence, None, "", record, outcome.ms)
         delay_ms = max(outcome.retry_after_ms, self._backoff_ms(delivery))
         log.info(
             "a delivery failed", lane=delivery.lane, why=outcome.why, code=outcome.code, retry_in_ms=delay_ms
         )
-        return Settlement(delivery, next_fence, delay_ms, outcome.why, record)
+        return Settlement(delivery, next_fence, delay_ms, outcome.why, record, outcome.ms)
 
     def _backoff_ms(self, delivery: Delivery) -> int:
         return backoff.delay_ms(
