@@ -60,6 +60,18 @@ class Delivery(NamedTuple):
         first, events = _RUN_HEAD.unpack_from(self.runs[-1])
         return first + events - 1
 
+    @property
+    def seq_runs(self) -> list[int]:
+        """First seq and how many, run by run; neighbours are joined."""
+        joined: list[int] = []
+        for run in self.runs:
+            first, events = _RUN_HEAD.unpack_from(run)
+            if joined and joined[-2] + joined[-1] == first:
+                joined[-1] += events
+            else:
+                joined += (first, events)
+        return joined
+
 
 def trial(fields: dict[str, bytes], batch: str, event: bytes) -> Delivery:
     """A delivery of one event that is in no lane: to see what a subscription's callback answers."""
