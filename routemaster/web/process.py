@@ -16,12 +16,14 @@ from routemaster.store.figures import Reader
 from routemaster.store.link import Link
 from routemaster.store.publish import Limits as FlushLimits
 from routemaster.store.registry import Registry
+from routemaster.store.trace import Trace
 from routemaster.uid import Maker
 from routemaster.web.access import Access
 from routemaster.web.calls import Operation
 from routemaster.web.channels import Channels
 from routemaster.web.control import Control
 from routemaster.web.dead_letters import DeadLetters
+from routemaster.web.events import Events
 from routemaster.web.flusher import Flusher
 from routemaster.web.ingest import PUBLISHING, Ingest
 from routemaster.web.metrics import Metrics
@@ -59,6 +61,7 @@ def operations(
         *Monitoring(registry).operations(),
         *Pulse(link, reader, settings.scaling_threshold, settings.scaling_deadline).operations(),
         *Metrics(reader).operations(),
+        *Events(Trace(link, settings.redis_prefix), access).operations(),
     ]
 
 
