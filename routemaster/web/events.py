@@ -9,7 +9,6 @@ from typing import Any, Literal
 import msgspec
 
 from routemaster.errors import InvalidInput
-from routemaster.event import Delivered
 from routemaster.pattern import glob_matches
 from routemaster.store.clients import Client
 from routemaster.store.trace import Found, Record, Trace, Where
@@ -19,6 +18,18 @@ from routemaster.web.calls import CLIENT, READERS, Answer, Call, Operation
 from routemaster.web.problem import Problem
 
 State = Literal["queued", "in the air", "delivered", "dead", "dropped", "failed", "unknown"]
+
+
+class Logged(msgspec.Struct):
+    """An event as the log has it, which is as it is delivered."""
+
+    topic: str
+    type: str
+    url: str
+    t: int
+    id: str
+    key: str | None = None
+    data: msgspec.Raw = msgspec.Raw(b"")
 
 
 class Attempt(msgspec.Struct):
@@ -109,13 +120,13 @@ class Events:
             search = await self._trace.find(uid)
             if search.found is None:
                 raise _not_there(is_whole=search.is_whole)
-            event = msgspec.json.decode(search.found.line, type=Delivered)
+            event = msgspec.json.decode(search.found.line, type=Logged)
             address = f"{search.found.environment}:{event.topic}:{event.type}"
             if not _may_see(call.client, search.found, address):
                 raise _not_there()
             return Answer(200, await self._trail(search.found, event, address))
 
-    async def _trail(self, found: Found, event: Delivered, address: str) -> Trail:
+    async def _trail(self, found: Found, event: Logged, address: str) -> Trail:
         route = self._access.snapshot.route(address)
         subscribers = {lane.subscriber for lane in route.lanes}
         subscribers |= {lanes[0].subscriber for lanes in route.parallel}
@@ -140,7 +151,7 @@ class Events:
             environment=found.environment,
             address=address,
             publisher=found.publisher,
-            key=event.key or None,
+            key=event.key,
             traceparent=found.traceparent,
             t=event.t,
             received_at=found.received_at,
