@@ -47,7 +47,9 @@ local function in_order(key, from, to, least_seq)
 end
 
 local function search(key)
-  local least, most, least_seq = 0, redis.call('LLEN', key) - 1, 0
+  local least, most = 0, redis.call('LLEN', key) - 1
+  local _, _, least_seq = in_order(key, least, most, 0)
+  if not least_seq then return nil end
   while least <= most do
     local middle = math.floor((least + most) / 2)
     local place, bid, first = in_order(key, middle, most, least_seq)

@@ -112,7 +112,9 @@ def test_a_bulk_of_ten_thousand_is_searched(
 # What is not there
 
 
-@pytest.mark.parametrize("id", ["x", "A" * 19, "A" * 21, "A" * 19 + "!", "A" * 19 + "%20", "A" * 19 + "%C3%A9"])
+@pytest.mark.parametrize(
+    "id", ["x", "A" * 19, "A" * 21, "A" * 19 + "!", "A" * 19 + "%20", "A" * 19 + "%C3%A9"]
+)
 def test_what_is_no_uid_is_400(bus: Bus, publisher: Caller, id: str):
     for caller in (bus.root, publisher):
         assert is_problem(caller.get(f"/events/{id}"), 400, "id")
@@ -120,7 +122,12 @@ def test_what_is_no_uid_is_400(bus: Bus, publisher: Caller, id: str):
 
 @pytest.mark.parametrize(
     "uid",
-    [Maker()(), ALPHABET[0] * 20, ALPHABET[-1] * 20, encode(time.time_ns() // 1_000_000 - HOUR_MS, 8) + "A" * 12],
+    [
+        Maker()(),
+        ALPHABET[0] * 20,
+        ALPHABET[-1] * 20,
+        encode(time.time_ns() // 1_000_000 - HOUR_MS, 8) + "A" * 12,
+    ],
     ids=["just now", "the epoch", "the end of time", "an hour ago"],
 )
 def test_an_event_that_the_log_does_not_have_is_404_and_says_so(
