@@ -256,7 +256,7 @@ def _adapter(name: str, text: str) -> str:
     )
     if not match or not 1 <= int(match[2]) <= 65_535:
         # Somebody may have written a password into it.
-        shown = text if "@" not in text else text.split("://", 1)[0] + "://…"
+        shown = "…" if "@" in text else text
         raise SettingError(name, shown, "print, statsd://host:port or datadog://host:port, between commas")
     return text
 
