@@ -19,7 +19,7 @@ _COUNT_DUE = Script("count_due")
 DEAD_MS = 15_000  # a worker that has been silent for so long
 QUEUES = (MAIN, AUX)
 LOGS = ("events", "deliveries")
-STEP, LANES = 200, 500  # subscribers or topics, and lanes, looked at in one call
+STEP, LANES = 100, 250  # subscribers or topics, and lanes, looked at in one call
 SLOTS, SLOT_BYTES = 32, 8
 HISTOGRAMS = ("latency_ms", "attempt_ms", "flush_events", "flush_us")  # as they lie in the store
 

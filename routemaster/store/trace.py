@@ -25,9 +25,9 @@ _FIND_DROPS = Script("find_drops")
 # the second when clocks differ, or when it waited for the rest of a wide request.
 WINDOWS_MS = ((-250, 2_000), (-10_000, 300_000))
 SLACK_MS = 5_000  # by how much a web process's clock may be ahead of the store's
-STEP_BLOCKS, STEP_BYTES = 256, 2**20  # a millisecond or two of the store's time
+STEP_BLOCKS, STEP_BYTES = 256, 2**19  # a millisecond of the store's time
 MOST_BYTES = 128 * 2**20
-PAUSE_S = 0.001
+PAUSE_S = 0.002
 ATTEMPT_BLOCKS, MOST_ATTEMPT_BYTES = 16, 16 * 2**20
 STEP_SUBSCRIBERS, STEP_BATCHES, STEP_DROPS = 25, 500, 1_000
 

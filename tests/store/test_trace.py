@@ -4,6 +4,7 @@ import time
 
 import msgspec
 import pytest
+from msgspec import Raw
 
 from routemaster.event import Event, encode_events
 from routemaster.store import trace
@@ -68,6 +69,33 @@ async def test_side_columns_are_those_of_the_event(room: Room):
         there = await must_find(room, id)
         sides.append((there.publisher, there.topic, there.environment, there.traceparent))
     assert sides == [("shop", "orders", "default", "00-aa-bb-01")] * 3 + [("taxi", "rides", "eu", None)] * 2
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        '{"id":"%s"}',
+        '{"of":{"id":"%s"}}',
+        '{"of":[{"a":1,"id":"%s"},{}],"id":"%s"}',
+        '{"text":"\\"id\\":\\"%s\\"}"}',
+        '{"id":"%s","text":"{\\"}"}',
+    ],
+)
+async def test_an_event_that_speaks_of_another_is_not_taken_for_it(room: Room, data: str):
+    wanted = uid(NOW_MS, 2)
+    asked = request("orders", 3)
+    about = Raw(data.replace("%s", wanted).encode())
+    events = [
+        Event("create", URL, data=about),
+        Event("create", URL, id="k"),
+        Event("create", URL, data=about),
+    ]
+    asked.uids = [uid(NOW_MS, 1), wanted, uid(NOW_MS, 3)]
+    asked.lines = encode_events("orders", events, asked.uids, NOW_MS, "00-aa-bb-01")
+    await room.web.send((await room.web.flush(asked))._replace(received_at=NOW_MS))
+    for n, id in enumerate(asked.uids):
+        there = await must_find(room, id)
+        assert (there.seq, there.line) == (n + 1, asked.lines[n])
 
 
 @pytest.mark.parametrize("later_ms", [-9_000, -2_000, -251, -1, 0, 1_999, 2_001, 60_000, 299_000])
