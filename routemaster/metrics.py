@@ -71,10 +71,12 @@ SCALES = {
         0,
         15,
     ),
-    "flush_events": Scale("flush_events", "Events that were stored in one call.", 1, 0, 14),
+    "flush_events": Scale(
+        "flush_events", "Events that one call to the store took in; told of by later ones.", 1, 0, 14
+    ),
     "flush_us": Scale(
         "flush_duration_seconds",
-        "How long storing took, seen from the web process: each is told with the flush after it.",
+        "How long such a call took, seen from the web process; told of by later ones.",
         1_000_000,
         7,
         20,

@@ -18,7 +18,8 @@
 --      15 number of events, 16 where each starts in the text, and its end (4 bytes each, little-endian),
 --      17 the events as they are delivered, separated by ",\n",
 --      18, 19 the same two of the events in the channel format, or '' where no lane wants that,
---      20 how many µs earlier flushes of the process took (msgpack [µs, …], or ''): it cannot know its own,
+--      20 earlier flushes of the process that are to be counted (msgpack [events, µs that it took, …], or
+--         ''): told together now and then, because to count each by itself costs a tenth of a small one,
 --      then for each group its lanes (msgpack [[lane, subscriber, max, timeout, format], …]: format 1 as
 --      they are delivered, 2 in the channel format) and the runs of events that go to them (msgpack [from, to, …], `to` not included; or '' for all)
 -- Returns {'ok', {index, uid, …} of repeated events} or {'stale'} or {'late'} or
@@ -32,7 +33,7 @@ local topics, side, keys = cmsgpack.unpack(ARGV[8]), ARGV[9], ARGV[10]
 local window, most_keys, max_log_bytes, keep = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13]), ARGV[14]
 local count = tonumber(ARGV[15])
 local forms = {{starts = ARGV[16], text = ARGV[17]}, {starts = ARGV[18], text = ARGV[19]}}
-local took = ARGV[20]
+local told = ARGV[20]
 local FIRST_GROUP = 21
 local CHUNK = 5000 -- Lua's unpack is limited, so long lists go in chunks; even, so that pairs stay together
 local LEDGER = 4
@@ -290,11 +291,14 @@ if count > 0 then
     end
   end
 end
-if count > 0 then observe(FLUSH_EVENTS, count) end
-if took ~= '' then
-  for _, us in ipairs(cmsgpack.unpack(took)) do observe(FLUSH_US, us) end
+if told ~= '' then
+  local flushes = cmsgpack.unpack(told)
+  for i = 1, #flushes, 2 do
+    observe(FLUSH_EVENTS, flushes[i])
+    observe(FLUSH_US, flushes[i + 1])
+  end
+  write_observations()
 end
-write_observations()
 ledger[#ledger + 1] = {number, repeated}
 if #ledger > LEDGER then table.remove(ledger, 1) end
 redis.call('SET', ns .. 'flush:' .. process, cmsgpack.pack(ledger), 'PX', keep)

@@ -37,6 +37,8 @@ MAX_WIDE = 2**20  # and cut into flushes of so much: 1,000 lanes take the store 
 SECOND_BYTES = 64 * 2**10  # waiting, for a second flush to follow before the first is answered;
 
 SECOND_REQUESTS = 32  # or so many requests
+TELL_EVERY_S = 0.2  # of how large and how slow flushes are,
+MOST_UNTOLD = 2_000  # and of how many: two numbers each
 PATIENCE_S = 0.8  # a request that cannot be stored is answered 503 within a second
 
 _encode_json = msgspec.json.encode
@@ -103,7 +105,8 @@ class Flusher:
         self._limits = limits
         self._process = uids()
         self._number = 0
-        self._took: list[int] = []  # µs of the last flushes, which the next one brings to the store
+        self._untold: list[int] = []  # events and µs of flushes that the store has not counted yet
+        self._told_at = 0.0
         self._queue: deque[Publish] = deque()
         self._wide: deque[Publish] = deque()
         self._waiting_bytes = 0
@@ -234,9 +237,9 @@ class Flusher:
         number = self._next_number()
         started = time.monotonic()
         deadline = started + PATIENCE_S
-        took, self._took = self._took, []
+        told = self._to_tell(started)
         while parts:
-            flush = self._build(parts, number, took)
+            flush = self._build(parts, number, told)
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     answer = await send_flush(self._link, self._namespace, flush, self._limits)
@@ -252,7 +255,8 @@ class Flusher:
                 await asyncio.sleep(0.02)
                 continue
             if isinstance(answer, Stored):
-                self._took.append(int((time.monotonic() - started) * 1e6))
+                if len(self._untold) < MOST_UNTOLD:
+                    self._untold += (flush.events, int((time.monotonic() - started) * 1e6))
                 self._finish(parts, answer.repeated)
                 return
             if isinstance(answer, Late):
@@ -264,11 +268,19 @@ class Flusher:
                     self._access.snapshot.owners.update(answer.owners)
                 parts = self._still_allowed(parts)
 
+    def _to_tell(self, now: float) -> list[int]:
+        """What the next flush has the store count of those before it; nothing most of the time."""
+        if now - self._told_at < TELL_EVERY_S:
+            return []
+        self._told_at = now
+        told, self._untold = self._untold, []
+        return told
+
     def _next_number(self) -> int:
         self._number += 1
         return self._number
 
-    def _build(self, parts: list[Part], number: int, took: Sequence[int] = ()) -> Flush:
+    def _build(self, parts: list[Part], number: int, told: Sequence[int] = ()) -> Flush:
         lines: list[bytes] = []
         keys: list[tuple[int, str, str]] = []
         topics: dict[str, list[str | int]] = {}
@@ -317,7 +329,7 @@ class Flusher:
             SEPARATOR.join(lines),
             _starts(channel) if channel else b"",
             SEPARATOR.join(channel),
-            _pack(took) if took else b"",
+            _pack(told) if told else b"",
             groups,
         )
 
