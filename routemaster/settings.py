@@ -57,6 +57,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_pending_bytes: int = 64 * 2**20
     idempotency_window_s: int = 600
     idempotency_max_ids: int = 1_000_000
+    scaling_threshold: int = 1_000  # jobs
+    scaling_deadline: int = 5_000  # ms; named by the contract
     # callbacks
     allow_private_callbacks: tuple[Network, ...] = ()
     allow_http_callbacks: bool = False
@@ -68,6 +70,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lease_ms: int = 30_000
     min_backoff_ms: int = 500
     max_backoff_ms: int = 300_000
+    metric_adapters: tuple[str, ...] = ()
+    monitor_interval_ms: int = 10_000
     # everything
     log_level: str = "warning"
     log_format: str = "auto"
@@ -304,6 +308,23 @@ def _networks(name: str, text: str) -> tuple[Network, ...]:
     return tuple(networks)
 
 
+def _adapters(name: str, text: str) -> tuple[str, ...]:
+    return tuple(_adapter(name, part) for item in text.split(",") if (part := item.strip()))
+
+
+def _adapter(name: str, text: str) -> str:
+    if text == "print":
+        return text
+    match = re.fullmatch(
+        r"(?:statsd|datadog)://([A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})", text
+    )
+    if not match or not 1 <= int(match[2]) <= 65_535:
+        # Somebody may have written a password into it.
+        shown = "…" if "@" in text else text
+        raise SettingError(name, shown, "print, statsd://host:port or datadog://host:port, between commas")
+    return text
+
+
 _PARSERS: dict[str, Callable[[str, str], object]] = {
     "redis_url": _store_url,
     "redis_prefix": _prefix,
@@ -328,6 +349,8 @@ _PARSERS: dict[str, Callable[[str, str], object]] = {
     "max_pending_bytes": _size(2**20, 2**40),
     "idempotency_window_s": _whole(1, 86_400, " s"),
     "idempotency_max_ids": _whole(1_000, 100_000_000),
+    "scaling_threshold": _whole(0, 1_000_000_000),
+    "scaling_deadline": _whole(0, 3_600_000, " ms"),
     "allow_private_callbacks": _networks,
     "allow_http_callbacks": _yes_or_no,
     "signing_grace_s": _whole(0, 31_536_000, " s"),
@@ -337,6 +360,8 @@ _PARSERS: dict[str, Callable[[str, str], object]] = {
     "lease_ms": _whole(1_100, 3_600_000, " ms"),
     "min_backoff_ms": _whole(1, 3_600_000, " ms"),
     "max_backoff_ms": _whole(1, 86_400_000, " ms"),
+    "metric_adapters": _adapters,
+    "monitor_interval_ms": _whole(1_000, 3_600_000, " ms"),
     "log_level": _one_of("debug", "info", "warning", "error"),
     "log_format": _one_of("auto", "json", "text"),
 }

@@ -46,6 +46,17 @@ def test_values_are_read_in_their_units():
         ("LOG_LEVEL", "loud"),
         ("ALLOW_PRIVATE_CALLBACKS", "10.0.0.1/8"),
         ("MIN_BACKOFF_MS", "0"),
+        ("SCALING_THRESHOLD", "many"),
+        ("SCALING_DEADLINE", "-1"),
+        ("MONITOR_INTERVAL_MS", "999"),
+        ("METRIC_ADAPTERS", "prometheus"),
+        ("METRIC_ADAPTERS", "print,statsd"),
+        ("METRIC_ADAPTERS", "statsd://host"),
+        ("METRIC_ADAPTERS", "statsd://host:0"),
+        ("METRIC_ADAPTERS", "statsd://host:65536"),
+        ("METRIC_ADAPTERS", "statsd://host:8125/path"),
+        ("METRIC_ADAPTERS", "datadog://:8125"),
+        ("METRIC_ADAPTERS", "http://host:8125"),
     ],
 )
 def test_an_unusable_value_is_named_with_what_was_expected(name: str, value: str):
@@ -63,6 +74,15 @@ def test_sizes_are_told_in_the_units_that_they_are_written_in():
     assert load({"ROUTEMASTER_REDIS_MAX_MEM": "0"}).redis_max_mem == 0
 
 
+def test_metric_adapters_are_a_list():
+    adapters = " print, statsd://metrics.example:8125 ,datadog://[::1]:8125,"
+    assert load({"ROUTEMASTER_METRIC_ADAPTERS": adapters}).metric_adapters == (
+        "print",
+        "statsd://metrics.example:8125",
+        "datadog://[::1]:8125",
+    )
+
+
 def test_a_lease_must_cover_the_longest_send():
     with pytest.raises(SettingError, match="ROUTEMASTER_LEASE_MS"):
         load({"ROUTEMASTER_DELIVERY_TIMEOUT_MS": "20000", "ROUTEMASTER_LEASE_MS": "20000"})
@@ -74,7 +94,12 @@ def test_backoff_bounds_must_be_in_order():
 
 
 def test_secrets_are_not_shown_in_errors():
-    for name, value in (("ROOT_KEY", "hunter2 hunter2"), ("REDIS_URL", "http://user:hunter2@store")):
+    for name, value in (
+        ("ROOT_KEY", "hunter2 hunter2"),
+        ("REDIS_URL", "http://user:hunter2@store"),
+        ("METRIC_ADAPTERS", "statsd://user:hunter2@host:8125"),
+        ("METRIC_ADAPTERS", "hunter2@host"),
+    ):
         with pytest.raises(SettingError) as caught:
             load({f"ROUTEMASTER_{name}": value})
         assert "hunter2" not in str(caught.value)

@@ -60,6 +60,18 @@ class Delivery(NamedTuple):
         first, events = _RUN_HEAD.unpack_from(self.runs[-1])
         return first + events - 1
 
+    @property
+    def seq_runs(self) -> list[int]:
+        """First seq and how many, run by run; neighbours are joined."""
+        joined: list[int] = []
+        for run in self.runs:
+            first, events = _RUN_HEAD.unpack_from(run)
+            if joined and joined[-2] + joined[-1] == first:
+                joined[-1] += events
+            else:
+                joined += (first, events)
+        return joined
+
 
 def trial(fields: dict[str, bytes], batch: str, event: bytes) -> Delivery:
     """A delivery of one event that is in no lane: to see what a subscription's callback answers."""
@@ -102,6 +114,7 @@ class Settlement(NamedTuple):
     delay_ms: int | None
     why: str
     record: bytes
+    ms: int = 0  # how long the attempt took
 
 
 class AuxJob(NamedTuple):
@@ -136,10 +149,10 @@ class Deliveries:
         """Settle deliveries, each by its fence, and take the next job of each slot."""
         flat: list[str | bytes | int] = []
         fences: dict[str, str] = {}
-        for delivery, next_fence, delay_ms, why, record in settlements:
+        for delivery, next_fence, delay_ms, why, record, ms in settlements:
             fences[delivery.slot] = next_fence
             flat += (delivery.slot, delivery.lane, delivery.batch, delivery.fence, next_fence)
-            flat += ("" if delay_ms is None else delay_ms, why, record)
+            flat += ("" if delay_ms is None else delay_ms, why, ms, record)
         reply = await self._link.run(
             _SETTLE, self._namespace, self._lease_ms, generation, self._max_log_bytes, *flat
         )

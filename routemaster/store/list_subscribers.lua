@@ -4,16 +4,11 @@
 -- Returns {{id, fields of its hash (name, value, …), topics, counts {sent, failed, dropped, queued, dead},
 -- oldest or '', retry at or '', why or ''}, …}.  Cost: O(subscribers × lanes).
 --@ use batches
-local function created(bid)
-  return bid and tonumber(redis.call('LINDEX', ns .. 'batch:' .. bid, 1) or nil)
-end
-
 -- When its oldest queued batch was begun; until when the lane that rests longest does, and why.
 local function look_at_lanes(id, incarnation, set, parallelism)
   local oldest, retry_at, why
   for _, lane in ipairs(all_lanes(id, incarnation, set, parallelism)) do
-    local at = created(redis.call('LINDEX', ns .. 'batches:ready:' .. lane, 0)
-      or redis.call('SRANDMEMBER', ns .. 'batches:current:' .. lane))
+    local at = oldest_in(lane)
     if at and (not oldest or at < oldest) then oldest = at end
     local l = redis.call('HMGET', ns .. 'lane:' .. lane, 'not_before', 'why')
     local rest = tonumber(l[1] or 0)

@@ -29,6 +29,7 @@ class Flush(NamedTuple):
     text: bytes
     channel_starts: bytes  # the same in the channel format; empty where no lane wants it
     channel_text: bytes
+    told: bytes  # earlier flushes, to be counted
     groups: list[bytes]
 
 
@@ -86,6 +87,7 @@ async def send_flush(link: Link, namespace: str, flush: Flush, limits: Limits) -
         flush.text,
         flush.channel_starts,
         flush.channel_text,
+        flush.told,
         *flush.groups,
     )
     tag = reply[0]

@@ -9,13 +9,14 @@
 -- KEYS  1 namespace
 -- ARGV  1 lease ms, 2 generation candidate, 3 most bytes of the deliveries log, then for each
 --       delivery: slot, lane, batch, fence, next fence or '' (the worker is leaving), delay ms or ''
---       when it was delivered, why it failed, its record for the log (JSON)
+--       when it was delivered, why it failed, how many ms the attempt took, its record for the log (JSON)
 -- Returns {ms until the next look or -1, {'done' or 'old', …}, taken, …}.
 -- Cost: O(deliveries + bytes of what is taken).
 --@ use take
 --@ use log
+--@ use histograms
 local lease, candidate, max_bytes = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
-local FIRST, WIDTH = 4, 8
+local FIRST, WIDTH = 4, 9
 
 local function change_health(id, subscriber, by)
   local changed = math.max(0, math.min(100, subscriber.health + by))
@@ -28,7 +29,9 @@ end
 local function delivered(lane, bid, id, subscriber, l)
   change_health(id, subscriber, 1)
   go_on(lane, bid, subscriber, l[3], l[4])
-  redis.call('HINCRBY', ns .. 'counters', 'delivered:' .. id, forget_batch(lane, bid))
+  local events, created_at = forget_batch(lane, bid)
+  redis.call('HINCRBY', ns .. 'counters', 'delivered:' .. id, events)
+  observe(LATENCY_MS, now - created_at)
 end
 
 local function failed(lane, bid, id, subscriber, l, delay, why, record)
@@ -63,10 +66,14 @@ end
 local outcomes, records = {}, {}
 for i = FIRST, #ARGV, WIDTH do
   local outcome = settle(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 5], ARGV[i + 6],
-    ARGV[i + 7])
+    ARGV[i + 8])
   outcomes[#outcomes + 1] = outcome
-  if outcome == 'done' then records[#records + 1] = ARGV[i + 7] end
+  if outcome == 'done' then
+    records[#records + 1] = ARGV[i + 8]
+    observe(ATTEMPT_MS, tonumber(ARGV[i + 7]))
+  end
 end
+write_observations()
 if #records > 0 then
   append_block('deliveries', generation_of('deliveries', candidate), #records, now, '{}', '[]',
     table.concat(records, SEPARATOR), max_bytes)

@@ -24,6 +24,11 @@ class Upkeep:
     async def tick(self, *names: str) -> None:
         await self._link.run(_TICK, self._namespace, *names)
 
+    async def take_turn(self, name: str, ms: int) -> bool:
+        """Whether nobody else has taken this turn within so long: for jobs that one worker does for all."""
+        key = f"{self._namespace}{name}:turn"
+        return await self._link.call("SET", key, 1, "NX", "PX", ms) is not None
+
     async def finish(self, slot: str, retry_ms: int | None = None) -> None:
         await self._link.run(_FINISH, self._namespace, slot, "" if retry_ms is None else retry_ms)
 

@@ -13,7 +13,7 @@ import sys
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -37,6 +37,8 @@ MAX_WIDE = 2**20  # and cut into flushes of so much: 1,000 lanes take the store 
 SECOND_BYTES = 64 * 2**10  # waiting, for a second flush to follow before the first is answered;
 
 SECOND_REQUESTS = 32  # or so many requests
+TELL_EVERY_S = 0.2  # of how large and how slow flushes are,
+MOST_UNTOLD = 2_000  # and of how many: two numbers each
 PATIENCE_S = 0.8  # a request that cannot be stored is answered 503 within a second
 
 _encode_json = msgspec.json.encode
@@ -104,6 +106,8 @@ class Flusher:
         self._limits = limits
         self._process = uids()
         self._number = 0
+        self._untold: list[int] = []  # events and µs of flushes that the store has not counted yet
+        self._told_at = 0.0
         self._queue: deque[Publish] = deque()
         self._wide: deque[Publish] = deque()
         self._waiting_bytes = 0
@@ -233,9 +237,11 @@ class Flusher:
     async def _store(self, parts: list[Part]) -> None:
         """Send one flush until it is answered for good, or the time for it is over."""
         number = self._next_number()
-        deadline = time.monotonic() + PATIENCE_S
+        started = time.monotonic()
+        deadline = started + PATIENCE_S
+        told = self._to_tell(started)
         while parts := self._still_allowed(parts):
-            flush = self._build(parts, number)
+            flush = self._build(parts, number, told)
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     answer = await send_flush(self._link, self._namespace, flush, self._limits)
@@ -251,6 +257,8 @@ class Flusher:
                 await asyncio.sleep(0.02)
                 continue
             if isinstance(answer, Stored):
+                if len(self._untold) < MOST_UNTOLD:
+                    self._untold += (flush.events, int((time.monotonic() - started) * 1e6))
                 self._finish(parts, answer.repeated)
                 return
             if isinstance(answer, Late):
@@ -261,11 +269,19 @@ class Flusher:
                 if isinstance(answer, Denied):
                     self._deny(parts, answer.owners)
 
+    def _to_tell(self, now: float) -> list[int]:
+        """What the next flush has the store count of those before it; nothing most of the time."""
+        if now - self._told_at < TELL_EVERY_S:
+            return []
+        self._told_at = now
+        told, self._untold = self._untold, []
+        return told
+
     def _next_number(self) -> int:
         self._number += 1
         return self._number
 
-    def _build(self, parts: list[Part], number: int) -> Flush:
+    def _build(self, parts: list[Part], number: int, told: Sequence[int] = ()) -> Flush:
         lines: list[bytes] = []
         keys: list[tuple[int, str, str]] = []
         topics: dict[str, list[str | int]] = {}
@@ -314,6 +330,7 @@ class Flusher:
             SEPARATOR.join(lines),
             _starts(channel) if channel else b"",
             SEPARATOR.join(channel),
+            _pack(told) if told else b"",
             groups,
         )
 

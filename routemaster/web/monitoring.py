@@ -4,16 +4,9 @@ from typing import Literal
 
 import msgspec
 
-from routemaster.errors import StoreError
 from routemaster.store.clients import Client
-from routemaster.store.link import Link
 from routemaster.store.registry import Registry, SubscriberRow
-from routemaster.web.calls import EMPTY, READERS, ROOT, Answer, Call, Operation
-from routemaster.web.problem import problem_of
-
-
-class Health(msgspec.Struct):
-    pass
+from routemaster.web.calls import READERS, ROOT, Answer, Call, Operation
 
 
 class Counts(msgspec.Struct):
@@ -49,24 +42,30 @@ class Subscriber(msgspec.Struct):
     why: str | None
 
 
+class EnvironmentQueue(msgspec.Struct):
+    queue: str
+    queued: int  # messages that wait
+    in_flight: int  # messages that are leased
+    oldest: int | None  # when the oldest of those that wait came
+
+
+class Environment(msgspec.Struct):
+    """An environment that has messages in pull queues. Push subscriptions do not count: their batches
+    hold events of any environment."""
+
+    environment: str
+    queued: int  # in all queues together
+    in_flight: int
+    oldest: int | None
+    queues: list[EnvironmentQueue]
+
+
 class Monitoring:
-    def __init__(self, link: Link, registry: Registry) -> None:
-        self._link = link
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def operations(self) -> list[Operation]:
         return [
-            *(
-                Operation(
-                    method="GET",
-                    path=path,
-                    summary="Whether this process serves.",
-                    roles=(),
-                    gives={200: Health},
-                    act=self._health,
-                )
-                for path in ("/health", "/health/ping", "/health/ping.json")
-            ),
             *(
                 Operation(
                     method="GET",
@@ -80,26 +79,20 @@ class Monitoring:
             ),
             Operation(
                 method="GET",
-                path="/pulse",
-                summary="Whether the store answers.",
+                path="/environments",
+                summary="Which environments have messages queued, and where.",
                 roles=READERS,
-                gives={204: None},
-                act=self._pulse,
+                gives={200: list[Environment]},
+                act=self._environments,
             ),
         ]
-
-    async def _health(self, call: Call) -> Answer:
-        return Answer(200, Health())
 
     async def _subscribers(self, call: Call) -> Answer:
         return Answer(200, [_subscriber(row, call.client) for row in await self._registry.subscribers()])
 
-    async def _pulse(self, call: Call) -> Answer:
-        try:
-            await self._link.call("PING")
-        except StoreError as error:
-            raise problem_of(error) from None
-        return EMPTY
+    async def _environments(self, call: Call) -> Answer:
+        """Only pull queues keep messages by environment: without queues there is none to show."""
+        return Answer(200, list[Environment]())
 
 
 def _subscriber(row: SubscriberRow, asker: Client) -> Subscriber:

@@ -12,19 +12,24 @@ from routemaster.settings import Settings
 from routemaster.store.check import wait_for
 from routemaster.store.clients import Clients
 from routemaster.store.dead import Dead
+from routemaster.store.figures import Reader
 from routemaster.store.link import Link
 from routemaster.store.publish import Limits as FlushLimits
 from routemaster.store.registry import Registry
+from routemaster.store.trace import Trace
 from routemaster.uid import Maker
 from routemaster.web.access import Access
 from routemaster.web.calls import Operation
 from routemaster.web.channels import Channels
 from routemaster.web.control import Control
 from routemaster.web.dead_letters import DeadLetters
+from routemaster.web.events import Events
 from routemaster.web.flusher import Flusher
 from routemaster.web.ingest import PUBLISHING, Ingest
+from routemaster.web.metrics import Metrics
 from routemaster.web.monitoring import Monitoring
 from routemaster.web.openapi import Docs
+from routemaster.web.pulse import Pulse
 from routemaster.web.server import Limits, serve
 from routemaster.web.subscriptions import Subscriptions
 from routemaster.web.tls import Certificate, HttpsOnly
@@ -46,6 +51,7 @@ def operations(
 ) -> list[Operation]:
     """All calls that there are."""
     subscriptions = Subscriptions(settings, registry, sender, uids)
+    reader = Reader(link, settings.redis_prefix, settings.redis_max_mem)
     calls = [
         *Tokens(clients, access).operations(),
         *PUBLISHING,
@@ -53,7 +59,10 @@ def operations(
         *DeadLetters(Dead(link, settings.redis_prefix)).operations(),
         *Channels(registry, subscriptions).operations(),
         *Topics(registry).operations(),
-        *Monitoring(link, registry).operations(),
+        *Monitoring(registry).operations(),
+        *Pulse(link, reader, settings.scaling_threshold, settings.scaling_deadline).operations(),
+        *Metrics(reader).operations(),
+        *Events(Trace(link, settings.redis_prefix), access).operations(),
     ]
     return [*calls, *Docs(calls).operations()]
 

@@ -14,20 +14,25 @@ from routemaster.errors import StoreError
 from routemaster.settings import Settings
 from routemaster.store.deliveries import AUX, MAIN, AuxJob, Deliveries
 from routemaster.store.upkeep import Upkeep
+from routemaster.worker.monitor import Monitor
 
 log = structlog.get_logger("aux")
 DEAD_MS = 15_000
 FORGET_MS = 3_600_000
 RETRY_MS = 5_000
 SCRUB_S, DROP_S, TRIM_S, FORGET_S = 5.0, 5.0, 30.0, 60.0
+TURN = 0.8  # of an interval: tickers jitter, and the next turn must not be missed for that
 
 
 class Aux:
-    def __init__(self, settings: Settings, name: str, deliveries: Deliveries, upkeep: Upkeep) -> None:
+    def __init__(
+        self, settings: Settings, name: str, deliveries: Deliveries, upkeep: Upkeep, monitor: Monitor
+    ) -> None:
         self._settings = settings
         self._slot = f"{name}.aux"
         self._deliveries = deliveries
         self._upkeep = upkeep
+        self._monitor = monitor
         self._look = asyncio.Event()
         self._jobs: dict[str, Callable[[], Awaitable[None]]] = {
             "scrub": self._scrub,
@@ -35,6 +40,7 @@ class Aux:
             "trim": self._trim,
             "purge": self._purge,
             "forget": self._forget,
+            "monitor": monitor.report,
         }
 
     def look_in(self, delay_ms: int) -> None:
@@ -81,12 +87,16 @@ class Aux:
                 log.info("a ticker waits for the store", job=name, reason=str(error))
 
     def tickers(self) -> list[Awaitable[None]]:
-        return [
+        tickers: list[Awaitable[None]] = [
             self.tick("scrub", SCRUB_S, self._is_any_busy),
             self.tick("autodrop", DROP_S, self._is_memory_low),
             self.tick("trim", TRIM_S, _always),
             self.tick("forget", FORGET_S, _always),
         ]
+        if self._monitor.is_wanted:
+            interval_s = self._settings.monitor_interval_ms / 1000
+            tickers.append(self.tick("monitor", interval_s, self._is_monitors_turn))
+        return tickers
 
     async def _is_any_busy(self) -> bool:
         # Not by a job: the scrub job itself may be what a dead worker holds.
@@ -96,6 +106,9 @@ class Aux:
     async def _is_memory_low(self) -> bool:
         settings = self._settings
         return await self._upkeep.lacking_bytes(settings.redis_max_mem, settings.redis_min_free) > 0
+
+    async def _is_monitors_turn(self) -> bool:
+        return await self._upkeep.take_turn("monitor", int(self._settings.monitor_interval_ms * TURN))
 
     # Jobs
 

@@ -15,10 +15,12 @@ from routemaster.settings import Settings
 from routemaster.store.check import wait_for
 from routemaster.store.connection import Connection, connect
 from routemaster.store.deliveries import AUX, MAIN, Deliveries
+from routemaster.store.figures import Reader
 from routemaster.store.link import Link
 from routemaster.store.upkeep import Upkeep
 from routemaster.uid import Maker
 from routemaster.worker.aux import Aux
+from routemaster.worker.monitor import Monitor, adapter_of
 from routemaster.worker.slots import Slots
 
 log = structlog.get_logger("worker")
@@ -93,7 +95,11 @@ async def _work(settings: Settings, name: str) -> int:
     sender.open()
     uids = Maker()
     slots = Slots(settings, name, deliveries, sender, uids)
-    aux = Aux(settings, name, deliveries, Upkeep(link, settings.redis_prefix, uids))
+    monitor = Monitor(
+        Reader(link, settings.redis_prefix, settings.redis_max_mem),
+        [adapter_of(wanted) for wanted in settings.metric_adapters],
+    )
+    aux = Aux(settings, name, deliveries, Upkeep(link, settings.redis_prefix, uids), monitor)
     listener = Listener(settings.redis_url, settings.redis_prefix, slots, aux)
     tasks = [
         asyncio.ensure_future(part)

@@ -25,6 +25,7 @@ from routemaster.worker.settler import Settler
 
 log = structlog.get_logger("worker")
 ASK_LEAST, ASK_MOST = 4, 64
+MOST_RUNS = 1_000  # that a record names
 _T = TypeVar("_T")
 
 
@@ -142,12 +143,12 @@ class Slots:
         next_fence = "" if self._leaving else self._uids()
         record = _record(delivery, outcome)
         if outcome.delivered:
-            return Settlement(delivery, next_fence, None, "", record)
+            return Settlement(delivery, next_fence, None, "", record, outcome.ms)
         delay_ms = max(outcome.retry_after_ms, self._backoff_ms(delivery))
         log.info(
             "a delivery failed", lane=delivery.lane, why=outcome.why, code=outcome.code, retry_in_ms=delay_ms
         )
-        return Settlement(delivery, next_fence, delay_ms, outcome.why, record)
+        return Settlement(delivery, next_fence, delay_ms, outcome.why, record, outcome.ms)
 
     def _backoff_ms(self, delivery: Delivery) -> int:
         return backoff.delay_ms(
@@ -172,15 +173,20 @@ class Slots:
 
 
 def _record(delivery: Delivery, outcome: Outcome) -> bytes:
-    """One line of the log of deliveries."""
+    """One line of the log of deliveries. Where the batch is not all events from its first to its last, `runs`
+    says which: first seq and how many, in turns; no more than so many, a trace knows what it does not see."""
+    first, last = delivery.first_seq, delivery.last_seq
+    runs = [] if last - first + 1 == delivery.events else delivery.seq_runs[: 2 * MOST_RUNS]
     return msgspec.json.encode(
         {
+            "at": time.time_ns() // 1_000_000,
             "batch": delivery.batch,
             "subscriber": delivery.subscriber,
             "lane": delivery.lane,
             "generation": delivery.generation,
-            "first": delivery.first_seq,
-            "last": delivery.last_seq,
+            "first": first,
+            "last": last,
+            "runs": runs,
             "events": delivery.events,
             "attempt": delivery.attempt,
             "status": "delivered" if outcome.delivered else "failed",

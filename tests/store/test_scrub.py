@@ -6,7 +6,9 @@ import pytest
 
 from routemaster.settings import load
 from routemaster.store.deliveries import AUX, AuxJob
+from routemaster.store.figures import Reader
 from routemaster.worker.aux import Aux
+from routemaster.worker.monitor import Monitor
 from tests.store.room import LEASE_MS, Room
 from tests.until import until_async
 
@@ -176,7 +178,7 @@ async def test_a_scrub_that_died_with_its_worker_does_not_stop_all_scrubbing(roo
     ]
     room.let_pass(SILENCE_MS + 1_000)
     await room.deliveries.beat("v")
-    aux = Aux(load({}), "v", room.deliveries, room.upkeep)
+    aux = Aux(load({}), "v", room.deliveries, room.upkeep, Monitor(Reader(room.link, room.ns, 0), []))
     tasks = [
         asyncio.create_task(aux.run()),
         asyncio.create_task(aux.tick("scrub", 0.01, aux._is_any_busy)),

@@ -82,6 +82,14 @@ def test_the_uuid_is_shown_to_its_owner_and_root_alone(bus: Bus, client: MakeCli
         assert (b"secret-of-the-owner" in answer.body) == shown
 
 
+def test_without_queues_no_environment_has_messages(bus: Bus, client: MakeClient, topic: str):
+    publisher, monitor = client(), client("grafana", "monitor")
+    publisher.publish(topic, environment="eu")
+    for caller in (bus.root, publisher, monitor):
+        listed = caller.get("/environments")
+        assert (listed.status, listed.kind, listed.json) == (200, "application/json", [])
+
+
 def test_the_pulse_is_204(bus: Bus, publisher: Caller):
     answer = publisher.get("/pulse")
     assert (answer.status, answer.body) == (204, b"")

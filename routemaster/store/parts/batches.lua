@@ -58,6 +58,13 @@ local function events_in(bid)
   return tonumber(redis.call('LINDEX', ns .. 'batch:' .. bid, 5) or 0)
 end
 
+-- When the oldest batch of a lane was begun; nil when it has none.
+local function oldest_in(lane)
+  local bid = redis.call('LINDEX', ns .. 'batches:ready:' .. lane, 0)
+    or redis.call('SRANDMEMBER', ns .. 'batches:current:' .. lane)
+  return bid and tonumber(redis.call('LINDEX', ns .. 'batch:' .. bid, 1) or nil)
+end
+
 local function seal(lane, bid)
   redis.call('SREM', ns .. 'batches:current:' .. lane, bid)
   redis.call('LSET', ns .. 'batch:' .. bid, 4, redis.call('HINCRBY', ns .. 'lane:' .. lane, 'sequence', 1))
@@ -134,12 +141,14 @@ local function delete_batch(bid)
   redis.call('ZREM', ns .. 'batches:index', bid)
 end
 
--- Delete a batch and what counts it; the caller has taken it out of its list. Returns its events.
+-- Delete a batch and what counts it; the caller has taken it out of its list. Returns its events, and when
+-- it was begun.
 local function forget_batch(lane, bid)
-  local events = events_in(bid)
+  local head = redis.call('LRANGE', ns .. 'batch:' .. bid, 1, 5)
+  local events = tonumber(head[5] or 0)
   delete_batch(bid)
   leave_lane(lane, events)
-  return events
+  return events, tonumber(head[1])
 end
 
 -- Give a batch up: it leaves its lane for the dead letters, where it can be looked at and sent again.
@@ -148,6 +157,7 @@ local function bury(lane, bid, detail)
   redis.call('ZADD', dead_key(subscription), now, bid)
   redis.call('HSET', why_key(subscription), bid, detail)
   redis.call('HINCRBY', ns .. 'batches:gauges:dead', subscriber_of(lane), events)
+  redis.call('HINCRBY', ns .. 'counters', 'dead:' .. subscriber_of(lane), events)
   leave_lane(lane, events)
 end
 
