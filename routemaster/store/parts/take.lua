@@ -45,10 +45,13 @@ local function read_subscriber(id)
 end
 
 -- When a lane of a subscriber with a rate may look again; 0 when it may go now. Its lanes stand in line, one
--- behind the other: if all came back at the same moment, the first by name would always be the one to go.
-local function rate_rest(id, subscriber)
-  if not subscriber.rate or subscriber.rate_at <= now then return 0 end
-  subscriber.rate_line = math.max(subscriber.rate_line + 1000 / subscriber.rate, subscriber.rate_at)
+-- behind the other: if all looked again at the same moment, the first by name would always be the one to go.
+-- Who has no place in line goes only where nobody else is told to come for this turn.
+local function rate_rest(id, subscriber, has_place)
+  local step, line = 1000 / subscriber.rate, subscriber.rate_line
+  local others = not has_place and line > subscriber.rate_at - step / 2 and line > now - LATE
+  if subscriber.rate_at <= now and not others then return 0 end
+  subscriber.rate_line = math.max(line + step, subscriber.rate_at)
   redis.call('HSET', ns .. 'subscriber:' .. id, 'rate_line', string.format('%.3f', subscriber.rate_line))
   return math.ceil(subscriber.rate_line)
 end
@@ -119,7 +122,7 @@ end
 local function start_delivery(job, lane, slot, fence, lease)
   local id = subscriber_of(lane)
   local subscriber = read_subscriber(id)
-  local l = redis.call('HMGET', ns .. 'lane:' .. lane, 'waiting', 'not_before', 'held')
+  local l = redis.call('HMGET', ns .. 'lane:' .. lane, 'waiting', 'not_before', 'held', 'why')
   if not subscriber or subscriber.incarnation ~= incarnation_of(lane) or subscriber.paused or l[1] then
     retire_job(MAIN, job)
     return nil
@@ -131,7 +134,7 @@ local function start_delivery(job, lane, slot, fence, lease)
   end
   -- Only who has something to send takes a place in line; and it takes more in until it is its turn.
   local at = subscriber.rate and due_at(lane, subscriber.timeout, subscriber.max, l[3], 0)
-  rest = at and at <= now and rate_rest(id, subscriber) or 0
+  rest = at and at <= now and rate_rest(id, subscriber, l[4] == 'rate') or 0
   if rest > 0 then
     rest_until(lane, rest, 'rate')
     file_job(MAIN, job, rest)
