@@ -86,7 +86,7 @@ READ = [
     Sentence(
         "Authentication, security.",
         "HTTP Basic",
-        ("tests/web/test_credentials.py::test_basic_is_known_in_any_case", f"{CHANNEL}::is_empty"),
+        ("tests/web/test_credentials.py::test_basic_is_known_in_any_case",),
     ),
     Sentence(
         "Authentication, security.",
