@@ -129,3 +129,15 @@ async def test_text_of_any_language_is_cut_at_its_bytes(room: Room):
     urls = [f"https://example.com/{text}" for text in ("é", "日本語", "a", "🚌" * 50)]
     await room.web.publish(request("orders", 4, urls=urls))
     assert [msgspec.json.decode(text)["url"] for text in room.queued(channel)] == urls
+
+
+async def test_what_is_current_is_split_in_its_own_format(room: Room):
+    usual, channel = await subscribe(room, max=10)
+    await room.publish("orders", 5)
+    await subscribe(room, max=2)
+    assert [batch.lines for batch in room.ready(channel)] == [
+        [early("orders", 1), early("orders", 2)],
+        [early("orders", 3), early("orders", 4)],
+    ]
+    assert room.queued(channel)[4:] == [early("orders", 5)]
+    assert room.queued(usual) == lines("orders", 1, 5)
