@@ -24,7 +24,7 @@ HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 _OUR_HEADERS = re.compile(
     r"(?i)(webhook-|routemaster-|proxy-).*|content-.*|host|connection|keep-alive|te|trailer|transfer-encoding"
-    r"|upgrade|expect|authorization|traceparent|accept-encoding|cookie"
+    r"|upgrade|expect|authorization|traceparent|accept-encoding|user-agent|cookie"
 )
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")

@@ -54,9 +54,9 @@ class Dead:
         if batches is None:
             return await self._step_by_step(_RETRY, subscriber)
         retried = 0
-        for start in range(0, len(batches), STEP):
+        for start in range(0, max(1, len(batches)), STEP):
             step = batches[start : start + STEP]
-            reply = await self._link.run(_RETRY, self._namespace, subscriber, "", STEP, *step)
+            reply = await self._link.run(_RETRY, self._namespace, subscriber, "", len(step), *step)
             if reply is None:
                 return None
             retried += int(reply[0])

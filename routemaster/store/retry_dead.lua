@@ -39,8 +39,7 @@ for _, bid in ipairs(wanted()) do
     seal(lane, bid)
     redis.call('HINCRBY', ns .. 'batches:gauges:event', id, events)
     redis.call('HINCRBY', ns .. 'batches:gauges:batch', id, 1)
-    local l = redis.call('HMGET', ns .. 'lane:' .. lane, 'waiting', 'not_before')
-    if not l[1] then enqueue(MAIN, deliver_job(lane), math.max(now, tonumber(l[2] or 0))) end
+    rouse(lane)
     retried = retried + 1
   end
 end

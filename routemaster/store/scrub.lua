@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Take jobs back from slots whose worker is dead, and lanes whose lease has ended wherever their
 -- worker is: pending -> instant, or -> scheduled from the third attempt on, so that a batch that
--- kills its worker backs off too; after the last attempt that its subscriber allows it is given up. Forgets slots that hold nothing.
+-- kills its worker backs off too; after the last attempt that its subscriber allows it is given up.
+-- Forgets slots that hold nothing.
 -- KEYS  1 namespace
 -- ARGV  1 queue, 2 ms of silence after which a worker is dead, 3 least and 4 most backoff ms
 -- Returns the slots that were taken from.  Cost: O(slots that were busy lately).
@@ -15,18 +16,13 @@ local function is_dead(slot)
 end
 
 local function take_lane_back(job, lane, slot, dead)
-  local l = redis.call('HMGET', ns .. 'lane:' .. lane, 'slot', 'lease', 'batch', 'source', 'held')
+  local l = redis.call('HMGET', ns .. 'lane:' .. lane, 'slot', 'lease', 'batch')
   if l[1] == slot and not dead and tonumber(l[2]) > now then return false end
   redis.call('DEL', pending_key(q, slot))
   if l[1] ~= slot then return true end -- somebody else has the lane and its job by now
-  local attempts = tonumber(redis.call('LINDEX', ns .. 'batch:' .. l[3], 2) or 0)
-  local subscriber = read_subscriber(subscriber_of(lane))
-  if subscriber and subscriber.max_attempts and attempts >= subscriber.max_attempts then
-    go_on(lane, l[3], subscriber, l[4], l[5])
-    bury(lane, l[3], cjson.encode({attempts = attempts, why = 'scrubbed', code = 0}))
-    return true
-  end
+  if give_up_if_spent(lane) then return true end
   land(lane)
+  local attempts = tonumber(redis.call('LINDEX', ns .. 'batch:' .. l[3], 2) or 0)
   local at = now
   if attempts >= 3 then
     at = now + math.min(most, least * 2 ^ math.min(attempts - 1, 40))

@@ -39,9 +39,8 @@ local function failed(lane, bid, id, subscriber, l, delay, why, record)
   redis.call('HINCRBY', ns .. 'counters', 'failed:' .. id, 1)
   local attempts = tonumber(redis.call('LINDEX', ns .. 'batch:' .. bid, 2))
   if subscriber.max_attempts and attempts >= subscriber.max_attempts then
-    go_on(lane, bid, subscriber, l[3], l[4])
-    bury(lane, bid, cjson.encode({attempts = attempts, why = why, code = cjson.decode(record).code}))
-    return
+    local detail = {attempts = attempts, why = why, code = cjson.decode(record).code or 0}
+    return give_up(lane, bid, subscriber, l[3], l[4], detail)
   end
   land(lane)
   rest_until(lane, now + delay, why)

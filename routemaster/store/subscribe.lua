@@ -49,6 +49,17 @@ local function wanted_max()
   end
 end
 
+-- A new rate holds from now on: what the one before it kept waiting looks again.
+local function forget_rate()
+  redis.call('HDEL', key, 'rate_at', 'rate_line')
+  for _, lane in ipairs(all_lanes(id, incarnation, redis.call('HGET', key, 'set'), parallelism)) do
+    if redis.call('HGET', ns .. 'lane:' .. lane, 'why') == 'rate' then
+      redis.call('HDEL', ns .. 'lane:' .. lane, 'not_before', 'why')
+      hasten(MAIN, deliver_job(lane))
+    end
+  end
+end
+
 -- Seal what is current in the set, and make the new set wait if anything is left in the old one.
 local function change_set(old_set, old_parallelism)
   local left = 0
@@ -56,11 +67,7 @@ local function change_set(old_set, old_parallelism)
     local current = redis.call('SRANDMEMBER', ns .. 'batches:current:' .. lane)
     if current then
       seal(lane, current)
-      local l = redis.call('HMGET', ns .. 'lane:' .. lane, 'waiting', 'not_before')
-      if not l[1] then
-        enqueue(MAIN, deliver_job(lane), math.max(now, tonumber(l[2] or 0)))
-        if tonumber(l[2] or 0) <= now then hasten(MAIN, deliver_job(lane)) end
-      end
+      rouse(lane)
     end
     left = left + redis.call('LLEN', ns .. 'batches:ready:' .. lane)
       + redis.call('LLEN', ns .. 'batches:replay:' .. lane)
@@ -107,7 +114,9 @@ else
   dirty = true
 end
 if is_new or not adds then
+  local rate = redis.call('HGET', key, 'max_rate')
   for i = 1, #fields, 2 do set_field(fields[i], fields[i + 1]) end
+  if redis.call('HGET', key, 'max_rate') ~= rate then forget_rate() end
   if secret ~= '' then set_secret() end
 end
 

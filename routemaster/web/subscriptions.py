@@ -42,7 +42,7 @@ NAME = re.compile(r"[a-z0-9_-]{1,32}")
 Timeout = Annotated[int, Meta(ge=0, le=MAX_TIMEOUT_MS, description="ms that a batch waits for more (500)")]
 Most = Annotated[int, Meta(ge=1, description="events in a batch, at most (100)")]
 Parallelism = Annotated[int, Meta(ge=1, le=MAX_LANES, description="lanes, each in order per entity URL (1)")]
-Rate = Annotated[float, Meta(gt=0, le=10_000, description="deliveries a second, at most")]
+Rate = Annotated[float, Meta(ge=0.001, le=10_000, description="deliveries a second, at most")]
 Attempts = Annotated[int, Meta(ge=1, le=1_000_000, description="then a batch goes to the dead letters")]
 
 
@@ -123,12 +123,12 @@ class Subscriptions:
             "max_events": min(MAX_EVENTS, wanted.max or 100),
             "name": wanted.name or "",
             "match": msgspec.json.encode(match).decode() if match else "",
-            "max_rate": "" if wanted.max_rate is None else f"{wanted.max_rate:g}",
+            "max_rate": "" if wanted.max_rate is None else repr(wanted.max_rate),
             "max_attempts": wanted.max_attempts or "",
             "headers": msgspec.json.encode(wanted.headers).decode() if wanted.headers else "",
         }
-        if wanted.paused is not None:
-            fields["paused"] = "1" if wanted.paused else ""
+        if wanted.paused:
+            fields["paused"] = "1"
         outcome = await self._registry.subscribe(
             Wanted(
                 subscriber_id(call.client.id, wanted.name),
@@ -140,9 +140,10 @@ class Subscriptions:
                 set(wanted.topics or []),
             )
         )
+        answer = answer_to(outcome)
         if wanted.paused is False:
             await self._registry.pause(subscriber_id(call.client.id, wanted.name), paused=False)
-        return answer_to(outcome)
+        return answer
 
     # Checks that the channel dialect has too
 

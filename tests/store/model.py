@@ -22,6 +22,7 @@ class Batch:
     generation: int
     sequence: int | None = None
     attempts: int = 0
+    was_dead: bool = False  # it comes behind newer ones then
 
     @property
     def lines(self) -> list[bytes]:
@@ -83,6 +84,9 @@ class Subscriber:
     is_patient: bool = False  # whether an open batch waits for the next turn
     topics: frozenset[str] = frozenset()
     health: int = 100
+    max_attempts: int | None = None
+    paused: bool = False
+    dead: list[Lane] = field(default_factory=list)  # one for each batch: the lane that it was in, alone
     sets: dict[int, list[Lane]] = field(default_factory=dict)  # the last one takes new events
     arrived: dict[str, list[bytes]] = field(default_factory=dict)
 
@@ -119,6 +123,7 @@ class Model:
         self.generation = 0
         self.subscribers: dict[str, Subscriber] = {}
         self.purging: list[tuple[str, Lane]] = []
+        self.purging_dead: list[tuple[str, Lane]] = []
         self.counters: Counter[str] = Counter()
         self.beats: dict[str, int] = {}
         self.keys: dict[str, str] = {}
@@ -126,7 +131,14 @@ class Model:
     # Changes
 
     def subscribe(
-        self, id: str, incarnation: str, topics: frozenset[str], most: int, patient: bool, lanes: int
+        self,
+        id: str,
+        incarnation: str,
+        topics: frozenset[str],
+        most: int,
+        patient: bool,
+        lanes: int,
+        attempts: int | None,
     ) -> None:
         sub = self.subscribers.get(id)
         if sub is None:
@@ -134,7 +146,7 @@ class Model:
             sub.new_set(1, lanes)
         for lane in sub.sets[sub.newest]:
             lane.split(most)
-        sub.topics, sub.max, sub.is_patient = topics, most, patient
+        sub.topics, sub.max, sub.is_patient, sub.max_attempts = topics, most, patient, attempts
         if len(sub.sets[sub.newest]) != lanes:
             for lane in sub.sets[sub.newest]:
                 if lane.current:
@@ -144,11 +156,12 @@ class Model:
     def unsubscribe(self, id: str) -> None:
         sub = self.subscribers.pop(id)
         self.purging += [(id, lane) for lane in sub.lanes]
+        self.purging_dead += [(id, lane) for lane in sub.dead]
 
     def purge(self) -> None:
-        for id, lane in self.purging:
+        for id, lane in self.purging + self.purging_dead:
             self.counters[f"purged:{id}"] += sum(len(batch.events) for batch in lane.batches)
-        self.purging = []
+        self.purging, self.purging_dead = [], []
 
     def publish(self, topic: str, events: list[Event]) -> None:
         """One topic's events of a flush; lanes are filled in the order of the flush."""
@@ -177,7 +190,7 @@ class Model:
         batch = lane.ready[0]
         batch.attempts += 1
         lane.flight = Flight(slot, fence, batch, self.turn)
-        for event in batch.events if batch.attempts == 1 else ():
+        for event in batch.events if batch.attempts == 1 and not batch.was_dead else ():
             sub.arrived.setdefault(event.url, []).append(event.line)
         return batch
 
@@ -191,18 +204,44 @@ class Model:
             sub.forget_empty_sets()
         else:
             sub.health = max(0, sub.health - 2)
-            lane.rests_in = self.turn if rests else None
             self.counters[f"failed:{sub.id}"] += 1
+            if not self.bury_if_spent(sub, lane, batch):
+                lane.rests_in = self.turn if rests else None
+
+    def bury_if_spent(self, sub: Subscriber, lane: Lane, batch: Batch) -> bool:
+        if sub.max_attempts is None or batch.attempts < sub.max_attempts:
+            return False
+        lane.rests_in = None
+        lane.remove(batch)
+        sub.dead.append(Lane(lane.name, lane.set, [batch]))
+        sub.forget_empty_sets()
+        return True
+
+    def retry(self, sub: Subscriber, tomb: Lane) -> None:
+        """A dead batch goes to the end of its lane, or of the first one where its set is no more."""
+        sub.dead.remove(tomb)
+        (batch,) = tomb.ready
+        lanes = sub.sets[sub.newest]
+        lane = next((lane for lane in lanes if lane.name == tomb.name), lanes[0])
+        lane.sequence += 1
+        batch.sequence, batch.attempts, batch.was_dead = lane.sequence, 0, True
+        lane.ready.append(batch)
+
+    def delete_dead(self, sub: Subscriber) -> int:
+        deleted = sum(len(tomb.ready[0].events) for tomb in sub.dead)
+        self.counters[f"purged:{sub.id}"] += deleted
+        sub.dead = []
+        return deleted
 
     def scrub(self) -> set[str]:
         """The slots that lose their job."""
         lost = set()
-        for _, lane in self.lanes():
+        for sub, lane in list(self.lanes()):
             flight = lane.flight
             if flight and (self.is_dead(flight.slot) or flight.turn < self.turn):
                 lost.add(flight.slot)
                 lane.flight = None
-                if flight.batch.attempts >= 3:
+                if not self.bury_if_spent(sub, lane, flight.batch) and flight.batch.attempts >= 3:
                     lane.rests_in = self.turn
         return lost
 
@@ -210,7 +249,9 @@ class Model:
         lane.remove(batch)
         self.counters[f"dropped:{id}"] += len(batch.events)
         if id in self.subscribers:
-            self.subscribers[id].forget_empty_sets()
+            sub = self.subscribers[id]
+            sub.forget_empty_sets()
+            sub.dead = [tomb for tomb in sub.dead if tomb.ready]
 
     # What is true
 
@@ -226,7 +267,7 @@ class Model:
         return self.beats.get(slot.rsplit(".", 1)[0], -1) < self.turn
 
     def is_due(self, sub: Subscriber, lane: Lane) -> bool:
-        if lane.flight or sub.waits(lane) or lane.rests_in == self.turn:
+        if lane.flight or sub.paused or sub.waits(lane) or lane.rests_in == self.turn:
             return False
         if lane.ready:
             return True
@@ -238,7 +279,11 @@ class Model:
     def flights(self) -> dict[str, tuple[Subscriber, Lane]]:
         return {lane.flight.slot: (sub, lane) for sub, lane in self.lanes() if lane.flight}
 
-    def everything(self) -> list[tuple[str, Lane, Batch]]:
-        """Every batch there is, also of ended subscriptions."""
+    def queued(self) -> list[tuple[str, Lane, Batch]]:
+        """Every batch that is in a lane, also of ended subscriptions."""
         live = [(sub.id, lane) for sub, lane in self.lanes()]
         return [(id, lane, batch) for id, lane in live + self.purging for batch in lane.batches]
+
+    def dead(self) -> list[tuple[str, Lane, Batch]]:
+        live = [(sub.id, tomb) for sub in self.subscribers.values() for tomb in sub.dead]
+        return [(id, tomb, batch) for id, tomb in live + self.purging_dead for batch in tomb.ready]

@@ -14,6 +14,7 @@ from redis import Redis
 
 from routemaster.event import SEPARATOR
 from routemaster.store.clients import Clients
+from routemaster.store.dead import Dead, DeadBatch
 from routemaster.store.deliveries import MAIN, Acquired, AuxJob, Deliveries, Delivery, Settled, Settlement
 from routemaster.store.link import Link
 from routemaster.store.publish import Answer, Flush, Limits, Stored, send_flush
@@ -60,6 +61,11 @@ for _, key in ipairs(redis.call('KEYS', ns .. '*')) do
   elseif string.find(name, '^lane:') then
     sooner(key, 'not_before')
     sooner(key, 'lease')
+  elseif string.find(name, '^subscriber:') then
+    sooner(key, 'rate_at')
+    sooner(key, 'rate_line')
+  elseif string.find(name, '^batches:dead:[^w]') then
+    for _, member in ipairs(redis.call('ZRANGE', key, 0, -1)) do redis.call('ZINCRBY', key, -ms, member) end
   elseif string.find(name, '^batch:') then
     redis.call('LSET', key, 1, string.format('%.0f', redis.call('LINDEX', key, 1) - ms))
   elseif name == 'workers' then
@@ -98,6 +104,7 @@ class Room:
         self.clients = Clients(link, namespace, self.uids)
         self.deliveries = Deliveries(link, namespace, lease_ms=LEASE_MS, max_log_bytes=2**30)
         self.upkeep = Upkeep(link, namespace, self.uids)
+        self.dead = Dead(link, namespace)
         self.web = Web(self)
 
     def key(self, name: str) -> str:
@@ -131,6 +138,9 @@ class Room:
         """How many batches and events are queued, by the gauges."""
         found = [self.redis.hget(self.key(f"batches:gauges:{of}"), subscriber) for of in ("batch", "event")]
         return int(found[0] or 0), int(found[1] or 0)
+
+    def dead_events(self, subscriber: str) -> int:
+        return int(cast(bytes, self.redis.hget(self.key("batches:gauges:dead"), subscriber) or b"0"))
 
     def batch(self, bid: str) -> Batch:
         items = cast(list[bytes], self.redis.lrange(self.key(f"batch:{bid}"), 0, -1))
@@ -276,6 +286,16 @@ class Room:
 
     async def settle(self, *settlements: Settlement) -> Settled:
         return await self.deliveries.settle(list(settlements), self.uids())
+
+    async def dead_letters(self, subscriber: str, most: int = 100) -> list[DeadBatch]:
+        found = await self.dead.show(subscriber, most)
+        assert found is not None
+        return found
+
+    async def die(self, delivery: Delivery, why: str = "status", code: int = 500) -> None:
+        """The last attempt of a batch fails."""
+        record = msgspec.json.encode({"code": code})
+        await self.settle(settled(delivery, "", 0, why, record))
 
     async def drop(self, most: int, keep: int = 1000) -> tuple[int, int]:
         batches, events = await self.link.run(DROP, self.ns, most, keep)

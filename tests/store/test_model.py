@@ -26,7 +26,7 @@ from routemaster.store.deliveries import MAIN, Delivery, Settlement
 from routemaster.store.link import Link
 from routemaster.store.publish import Limits, Stored
 from tests.bus import Store
-from tests.store.model import Event, Model
+from tests.store.model import Event, Lane, Model
 from tests.store.room import Room, lines_of, name_of, read_batch, request, settled, url_for
 
 LONG_MS = 1_000_000
@@ -76,7 +76,7 @@ class Bus(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.subscribe("ann", frozenset(TOPICS), 2, False, 1)
+        self.subscribe("ann", frozenset(TOPICS), 2, False, 1, None)
 
     @rule(
         id=st.sampled_from(SUBSCRIBERS),
@@ -84,18 +84,33 @@ class Bus(RuleBasedStateMachine):
         most=st.integers(1, 4),
         patient=st.booleans(),
         lanes=st.integers(1, 3),
+        attempts=st.sampled_from([None, 1, 2]),
     )
-    def subscribe(self, id: str, topics: frozenset[str], most: int, patient: bool, lanes: int) -> None:
-        timeout = LONG_MS if patient else 0
-        self.do(self.room.subscribe(id, *topics, max=most, timeout=timeout, parallelism=lanes))
+    def subscribe(
+        self, id: str, topics: frozenset[str], most: int, patient: bool, lanes: int, attempts: int | None
+    ) -> None:
+        timeout, allowed = LONG_MS if patient else 0, attempts or ""
+        self.do(
+            self.room.subscribe(
+                id, *topics, max=most, timeout=timeout, parallelism=lanes, max_attempts=allowed
+            )
+        )
         incarnation = self.room.fields(f"subscriber:{id}")["incarnation"]
-        self.model.subscribe(id, incarnation, topics, most, patient, lanes)
+        self.model.subscribe(id, incarnation, topics, most, patient, lanes, attempts)
 
     @rule(lanes=st.integers(1, 3), id=st.sampled_from(SUBSCRIBERS))
     def change_parallelism(self, id: str, lanes: int) -> None:
         sub = self.model.subscribers.get(id)
         if sub:
-            self.subscribe(id, sub.topics, sub.max, sub.is_patient, lanes)
+            self.subscribe(id, sub.topics, sub.max, sub.is_patient, lanes, sub.max_attempts)
+
+    @rule(id=st.sampled_from(SUBSCRIBERS), paused=st.booleans(), twice=st.booleans())
+    def pause(self, id: str, paused: bool, twice: bool) -> None:
+        sub = self.model.subscribers.get(id)
+        for _ in range(1 + twice):
+            assert self.do(self.room.registry.pause(id, paused=paused)) == (sub is not None)
+        if sub:
+            sub.paused = paused
 
     @rule(id=st.sampled_from(SUBSCRIBERS))
     def unsubscribe(self, id: str) -> None:
@@ -105,6 +120,43 @@ class Bus(RuleBasedStateMachine):
             flights = [slot for slot, (sub, _) in self.model.flights().items() if sub.id == id]
             self.lost += [self.in_air.pop(slot) for slot in flights]
             self.model.unsubscribe(id)
+
+    # Dead letters
+
+    @precondition(lambda self: self.model.dead())
+    @rule(id=st.sampled_from(SUBSCRIBERS), data=st.data(), twice=st.booleans())
+    def retry(self, id: str, data: st.DataObject, twice: bool) -> None:
+        sub = self.model.subscribers.get(id)
+        if sub is None:
+            return
+        listed = self.do(self.room.dead_letters(id))
+        tombs = {dead.id: self._tomb(id, dead.body) for dead in listed}
+        assert len(tombs) == len(sub.dead)
+        wanted = data.draw(st.one_of(st.none(), st.lists(st.sampled_from([*tombs, "a" * 20]), unique=True)))
+        ids = [*tombs] if wanted is None else [id for id in wanted if id in tombs]
+        assert self.do(self.room.dead.retry(id, wanted)) == len(ids)
+        if twice:
+            assert self.do(self.room.dead.retry(id, wanted)) == 0
+        for bid in ids:
+            self.model.retry(sub, tombs[bid])
+
+    def _tomb(self, id: str, body: bytes) -> Lane:
+        (found,) = (
+            tomb
+            for _, tomb, batch in self.model.dead()
+            if tomb in self.model.subscribers[id].dead and b",\n".join(batch.lines) == body[1:-1]
+        )
+        return found
+
+    @precondition(lambda self: self.model.dead())
+    @rule(id=st.sampled_from(SUBSCRIBERS), twice=st.booleans())
+    def delete_dead(self, id: str, twice: bool) -> None:
+        sub = self.model.subscribers.get(id)
+        if sub:
+            assert self.do(self.room.dead.delete(id)) == len(sub.dead)
+            self.model.delete_dead(sub)
+            if twice:
+                assert self.do(self.room.dead.delete(id)) == 0
 
     @precondition(lambda self: self.model.purging)
     @rule()
@@ -182,9 +234,11 @@ class Bus(RuleBasedStateMachine):
         for slot in fences:
             if slot in self.in_air:
                 self.lost.append(self.in_air.pop(slot))
-                _, lane = self.model.flights()[slot]
-                lane.flight = None
-                expected[slot] = lane.name
+                sub, lane = self.model.flights()[slot]
+                assert lane.flight
+                batch, lane.flight = lane.flight.batch, None
+                if not self.model.bury_if_spent(sub, lane, batch) and not sub.paused:
+                    expected[slot] = lane.name
         taken = {job.slot: job for job in acquired.taken if isinstance(job, Delivery)}
         assert {slot: taken[slot].lane for slot in expected} == expected
         self._took(taken, idle=len(slots) - len(taken), next_look_ms=acquired.next_look_ms)
@@ -260,7 +314,7 @@ class Bus(RuleBasedStateMachine):
         flying = {delivery.batch for delivery in self.in_air.values()}
         wanted = [self.room.batch(bid) for bid in oldest if bid not in flying][:most]
         assert self.do(self.room.drop(most)) == (len(wanted), sum(batch.events for batch in wanted))
-        everything = self.model.everything()
+        everything = self.model.queued() + self.model.dead()
         for gone in wanted:
             found = [row for row in everything if row[1].name == gone.lane and row[2].lines == gone.lines]
             self.model.drop(*found[0])
@@ -322,7 +376,7 @@ class Bus(RuleBasedStateMachine):
         for sub, lane in model.lanes():
             if sub.waits(lane):
                 assert lane.name not in index
-            elif lane.batches:
+            elif lane.batches and not sub.paused:
                 assert lane.name in index
             if model.is_due(sub, lane):
                 assert lane.name in instant or scheduled[lane.name] <= 0
@@ -330,13 +384,25 @@ class Bus(RuleBasedStateMachine):
 
     def _compare_numbers(self, dump: dict[str, Any], batches: dict[str, Any]) -> None:
         model = self.model
-        everything = model.everything()
+        queued, dead = model.queued(), model.dead()
+        everything = queued + dead
         found = Counter((batch.lane, *batch.lines) for batch in batches.values())
         assert found == Counter((lane.name, *batch.lines) for _, lane, batch in everything)
         assert set(dump.get("batches:index", {})) == set(batches)
-        for gauge, weigh in (("batch", lambda batch: 1), ("event", lambda batch: len(batch.events))):
+        for id, sub in model.subscribers.items():
+            tombs = dump.get(f"batches:dead:{id}#{sub.incarnation}", {})
+            assert Counter((batches[bid].lane, *batches[bid].lines) for bid in tombs) == Counter(
+                (tomb.name, *tomb.ready[0].lines) for tomb in sub.dead
+            )
+            assert set(dump.get(f"batches:dead:why:{id}#{sub.incarnation}", {})) == set(tombs)
+        weights = {
+            "batch": (queued, lambda batch: 1),
+            "event": (queued, lambda batch: len(batch.events)),
+            "dead": (dead, lambda batch: len(batch.events)),
+        }
+        for gauge, (of, weigh) in weights.items():
             expected: Counter[str] = Counter()
-            for id, _, batch in everything:
+            for id, _, batch in of:
                 expected[id] += weigh(batch)
             gauges = {id: int(n) for id, n in dump.get(f"batches:gauges:{gauge}", {}).items() if int(n)}
             assert gauges == expected
@@ -351,6 +417,8 @@ class Bus(RuleBasedStateMachine):
         """Let it run dry: everything that is left arrives."""
         if not self.model.subscribers and not self.model.purging:
             return
+        for id in list(self.model.subscribers):
+            self.pause(id, False, twice=False)
         for _ in range(1000):
             if not any(lane.batches for _, lane in self.model.lanes()):
                 break
@@ -368,6 +436,9 @@ class Bus(RuleBasedStateMachine):
                 taken = {slot: job for slot, job in result.taken.items() if isinstance(job, Delivery)}
                 self._took(taken, idle=len(settlements) - len(taken), next_look_ms=result.next_look_ms)
         self.purge()
+        self.the_store_is_as_the_model_says()
+        for id in list(self.model.subscribers):
+            self.delete_dead(id, twice=False)
         self.the_store_is_as_the_model_says()
         counters = self.model.counters
         for id in SUBSCRIBERS:

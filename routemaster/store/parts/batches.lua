@@ -96,6 +96,15 @@ local function refile(job, lane, timeout, max, held, rest)
   if at then file_job(MAIN, job, at) else retire_job(MAIN, job) end
 end
 
+-- Something that was sealed waits in the lane: its job runs as soon as the lane may.
+local function rouse(lane)
+  local l = redis.call('HMGET', ns .. 'lane:' .. lane, 'waiting', 'not_before')
+  if l[1] then return end
+  local job, rest = deliver_job(lane), tonumber(l[2] or 0)
+  enqueue(MAIN, job, math.max(now, rest))
+  if rest <= now then hasten(MAIN, job) end
+end
+
 -- The older set is empty: the lanes that waited for it start.
 local function release_set(subscriber, set)
   local s = redis.call('HMGET', ns .. 'subscriber:' .. subscriber,

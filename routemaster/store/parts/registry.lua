@@ -6,7 +6,8 @@
 --                            health_points, last_attempted_at, incarnation, set, parallelism; where
 --                            they are set: name, paused, format ('channel'), match (JSON [pattern, …]),
 --                            headers (JSON), secrets (JSON [[secret, until when or 0], …], the newest
---                            first), max_attempts, max_rate and rate_at (when it may next be sent to)
+--                            first), max_attempts, max_rate, rate_at (when it may next be sent to) and
+--                            rate_line (when the last of its lanes in line for that looks again)
 --   topics:<id>, subscribers:<topic>  sets: the two directions of a subscription
 --   epoch              string  new with every change: what a routing snapshot is compared by
 --   registry:changes   list    newest first: msgpack [epoch it led to, kind, name]

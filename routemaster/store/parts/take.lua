@@ -35,18 +35,25 @@ local function read_subscriber(id)
   if subscribers[id] then return subscribers[id] end
   local s = redis.call('HMGET', ns .. 'subscriber:' .. id,
     'incarnation', 'timeout', 'max_events', 'paused', 'callback', 'uuid', 'health_points',
-    'format', 'headers', 'secrets', 'max_attempts', 'max_rate', 'rate_at')
+    'format', 'headers', 'secrets', 'max_attempts', 'max_rate', 'rate_at', 'rate_line')
   if not s[1] then return nil end
   subscribers[id] = {incarnation = s[1], timeout = tonumber(s[2]), max = tonumber(s[3]), paused = s[4] == '1',
     callback = s[5], uuid = s[6], health = tonumber(s[7]), format = s[8] or '', headers = s[9] or '',
     secrets = s[10] or '', max_attempts = s[11] and tonumber(s[11]), rate = s[12] and tonumber(s[12]),
-    rate_at = tonumber(s[13] or 0)}
+    rate_at = tonumber(s[13] or 0), rate_line = tonumber(s[14] or 0)}
   return subscribers[id]
 end
 
--- Until when a subscriber with a rate is left alone; 0 for no longer.
-local function rate_rest(subscriber)
-  return subscriber.rate and subscriber.rate_at > now and math.ceil(subscriber.rate_at) or 0
+-- When a lane of a subscriber with a rate may look again; 0 when it may go now. Its lanes stand in line, one
+-- behind the other: if all looked again at the same moment, the first by name would always be the one to go.
+-- Who has no place in line goes only where nobody else is told to come for this turn.
+local function rate_rest(id, subscriber, has_place)
+  local step, line = 1000 / subscriber.rate, subscriber.rate_line
+  local others = not has_place and line > subscriber.rate_at - step / 2 and line > now - LATE
+  if subscriber.rate_at <= now and not others then return 0 end
+  subscriber.rate_line = math.max(line + step, subscriber.rate_at)
+  redis.call('HSET', ns .. 'subscriber:' .. id, 'rate_line', string.format('%.3f', subscriber.rate_line))
+  return math.ceil(subscriber.rate_line)
 end
 
 -- A delivery starts. What a rate loses by waking late it may make up for, but no more than that.
@@ -73,9 +80,23 @@ end
 local function go_on(lane, bid, subscriber, source, held)
   redis.call('LREM', ns .. 'batches:' .. source .. ':' .. lane, 1, bid)
   land(lane, 'not_before', 'why')
-  local rest = rate_rest(subscriber)
-  if rest > 0 then rest_until(lane, rest, 'rate') end
-  refile(deliver_job(lane), lane, subscriber.timeout, subscriber.max, held, rest)
+  refile(deliver_job(lane), lane, subscriber.timeout, subscriber.max, held, 0)
+end
+
+-- The batch in the air goes to the dead letters.
+local function give_up(lane, bid, subscriber, source, held, detail)
+  go_on(lane, bid, subscriber, source, held)
+  bury(lane, bid, cjson.encode(detail))
+end
+
+-- The same where nobody can say how its last attempt went, and there may be no other one.
+local function give_up_if_spent(lane)
+  local l = redis.call('HMGET', ns .. 'lane:' .. lane, 'batch', 'source', 'held')
+  local subscriber = read_subscriber(subscriber_of(lane))
+  local attempts = tonumber(redis.call('LINDEX', ns .. 'batch:' .. l[1], 2) or 0)
+  if not subscriber or not subscriber.max_attempts or attempts < subscriber.max_attempts then return false end
+  give_up(lane, l[1], subscriber, l[2], l[3], {attempts = attempts, why = 'scrubbed', code = 0})
+  return true
 end
 
 -- The batch that is next in the lane, sealed; or nil.
@@ -101,17 +122,21 @@ end
 local function start_delivery(job, lane, slot, fence, lease)
   local id = subscriber_of(lane)
   local subscriber = read_subscriber(id)
-  local l = redis.call('HMGET', ns .. 'lane:' .. lane, 'waiting', 'not_before', 'held')
+  local l = redis.call('HMGET', ns .. 'lane:' .. lane, 'waiting', 'not_before', 'held', 'why')
   if not subscriber or subscriber.incarnation ~= incarnation_of(lane) or subscriber.paused or l[1] then
     retire_job(MAIN, job)
     return nil
   end
   local rest = tonumber(l[2] or 0)
-  if rest <= now and rate_rest(subscriber) > 0 then
-    rest = rate_rest(subscriber)
-    rest_until(lane, rest, 'rate')
-  end
   if rest > now then
+    file_job(MAIN, job, rest)
+    return nil
+  end
+  -- Only who has something to send takes a place in line; and it takes more in until it is its turn.
+  local at = subscriber.rate and due_at(lane, subscriber.timeout, subscriber.max, l[3], 0)
+  rest = at and at <= now and rate_rest(id, subscriber, l[4] == 'rate') or 0
+  if rest > 0 then
+    rest_until(lane, rest, 'rate')
     file_job(MAIN, job, rest)
     return nil
   end
@@ -165,10 +190,12 @@ end
 local function take_again(q, slot, fence, lease)
   local held, job, lane = held_with(q, slot, fence)
   if held then return held end
-  if lane then land(lane) end
   if job then
     redis.call('DEL', pending_key(q, slot))
-    redis.call('LPUSH', ns .. 'jobs:instant:' .. q, job)
+    if not lane or not give_up_if_spent(lane) then
+      if lane then land(lane) end
+      redis.call('LPUSH', ns .. 'jobs:instant:' .. q, job)
+    end
   end
   return take(q, slot, fence, lease)
 end
