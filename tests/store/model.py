@@ -213,6 +213,7 @@ class Model:
             return False
         lane.rests_in = None
         lane.remove(batch)
+        self.counters[f"dead:{sub.id}"] += len(batch.events)
         sub.dead.append(Lane(lane.name, lane.set, [batch]))
         sub.forget_empty_sets()
         return True
