@@ -42,7 +42,11 @@ class Control:
             return
         except Exception as error:
             is_empty = bool(found) and found[0][0].is_empty
-            await answer_problem(send, problem_of(error), is_empty=is_empty)
+            problem = problem_of(error)
+            if any(name == b"expect" for name, _ in scope["headers"]):
+                # Who was not told to go on may leave the body out: what follows would be taken for it.
+                problem.headers.append((b"connection", b"close"))
+            await answer_problem(send, problem, is_empty=is_empty)
 
     async def _find(
         self, scope: Scope, found: list[tuple[Operation, re.Match[str]]]
