@@ -54,7 +54,7 @@ async def test_an_error_is_its_callers_alone(room: Room):
     room.redis.set(room.key("text"), "text")
     good, bad, also_good = await asyncio.gather(
         room.link.call("GET", room.key("text")),
-        room.link.call("INCR", room.key("text")),
+        room.link.call("HGET", room.key("text"), "field"),
         room.link.call("GET", room.key("text")),
         return_exceptions=True,
     )
