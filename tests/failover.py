@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from redis import Redis, RedisError
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from tests import server
 from tests.bus import Process
@@ -40,7 +42,8 @@ class Server:
         self._clients: list[Redis] = []
 
     def client(self, **how: object) -> Redis:
-        self._clients.append(Redis(port=self.port, socket_timeout=2, **how))
+        at_once = Retry(NoBackoff(), 0)  # who waits for it asks again by itself
+        self._clients.append(Redis(port=self.port, socket_timeout=2, retry=at_once, **how))
         return self._clients[-1]
 
     def start(self) -> None:
@@ -183,10 +186,12 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def running_server(name: str = "store", **config: str) -> Iterator[Server]:
-    """One server on a port; `_` in a setting's name stands for `-`."""
+def running_server(name: str = "store", *, is_sentinel: bool = False, **config: str) -> Iterator[Server]:
+    """One server on a port; `_` in a setting's name stands for `-`, or for a blank in a sentinel's."""
+    blank = " " if is_sentinel else "-"
     with tempfile.TemporaryDirectory(prefix="rm-", ignore_cleanup_errors=True) as folder:
-        one = Server(name, Path(folder), {key.replace("_", "-"): value for key, value in config.items()})
+        lines = {key.replace("_", blank): value for key, value in config.items()}
+        one = Server(name, Path(folder), lines, is_sentinel=is_sentinel)
         try:
             one.start()
             yield one
