@@ -65,6 +65,18 @@ def secure_store(
         yield certificates, stack.enter_context(_terminator(plain.port, context))
 
 
+@contextlib.contextmanager
+def secure_sentinel(certificates: Certificates, primary_port: int) -> Iterator[int]:
+    """A sentinel that names a port as its primary's; the port at which it speaks TLS."""
+    lines = {"sentinel_monitor": f"rm 127.0.0.1 {primary_port} 9"}
+    with running_server("sentinel", is_sentinel=True, **lines) as sentinel:
+        sentinel.until_answers(sentinel.client())
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificates.cert, certificates.key)
+        with _terminator(sentinel.port, context) as port:
+            yield port
+
+
 def _comes_up(server: Server) -> bool:
     redis: Redis = server.client()
 

@@ -11,7 +11,7 @@ from routemaster.store.check import check, wait_for
 from routemaster.store.link import Link
 from routemaster.store.primary import connect
 from tests.failover import running_server
-from tests.store.secure import Certificates, secure_store
+from tests.store.secure import Certificates, secure_sentinel, secure_store
 
 Secure = tuple[Certificates, int]
 
@@ -79,6 +79,17 @@ async def test_without_one_it_says_what_is_wanted(strict: Secure):
     certificates, port = strict
     with pytest.raises(StoreError, match=r"(?i)certificate|broke|reset"):
         await connect(f"rediss://127.0.0.1:{port}?ca={certificates.ca}")
+
+
+async def test_sentinels_are_spoken_to_over_tls_too(secure: Secure):
+    certificates, port = secure
+    with secure_sentinel(certificates, port) as sentinel:
+        url = f"rediss+sentinel://127.0.0.1:{sentinel}/rm"
+        connection = await connect(f"{url}?ca={certificates.ca}")
+        assert await connection.send("PING") == b"PONG"
+        connection.abort()
+        with pytest.raises(StoreAway, match=rf"127\.0\.0\.1:{sentinel} .*CERTIFICATE_VERIFY_FAILED"):
+            await connect(url)
 
 
 async def test_a_file_that_is_no_certificate_is_named(secure: Secure, tmp_path: Path):

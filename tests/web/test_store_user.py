@@ -7,10 +7,11 @@ import pytest
 from routemaster.store.permissions import rule
 from routemaster.store.script import Script
 from tests import digest
-from tests.bus import ROOT_KEY, Bus, running_bus, running_store
+from tests.bus import ROOT_KEY, Bus, Store, running_bus, running_store
 from tests.receiver import Receiver
 from tests.store.test_script import NAMES
 from tests.until import until
+from tests.web.problem import is_problem
 from tests.web.test_digest import nonce
 from tests.wire import Caller, line_to, request
 
@@ -41,6 +42,35 @@ def test_every_kind_of_call_and_job_is_allowed(limited_bus: Bus, receiver: Recei
     assert "Traceback" not in bus.log, bus.log
     loaded = bus.redis.script_exists(*(Script(name).sha for name in NAMES))
     assert {name for name, known in zip(NAMES, loaded, strict=True) if not known} == NOT_BY_A_BUS
+
+
+@pytest.mark.parametrize("kind", ["web", "worker"])
+def test_a_process_that_is_not_allowed_enough_ends_with_the_reason(store: Store, kind: str):
+    store.redis.execute_command(f"ACL SETUSER lacking reset on >hunter2 {rule('rm')} -xadd")
+    url = f"unix://lacking:hunter2@{store.url.removeprefix('unix://')}"
+    bus = Bus(store, redis_url=url, web=kind == "web", workers=kind == "worker")
+    try:
+        [process] = [*bus.webs, *bus.workers]
+        process.start()
+        assert process.wait() == 1
+        assert "may not run XADD" in process.log
+        assert "Traceback" not in process.log
+        assert "hunter2" not in process.log
+    finally:
+        bus.stop()
+        store.redis.acl_deluser("lacking")
+
+
+def test_a_permission_that_is_taken_away_later_is_named_in_the_log(limited_bus: Bus):
+    bus, topic = limited_bus, limited_bus.topic()
+    publisher = bus.client()
+    publisher.publish(topic)
+    bus.redis.execute_command("ACL SETUSER routemaster -xadd -zadd")
+    answer = publisher.post(f"/topics/{topic}", {"type": "update", "url": "https://example.com/1"})
+    assert is_problem(answer, 503)
+    until(lambda: "'xadd' command" in bus.web.log, "the reason to be logged")
+    bus.redis.execute_command("ACL SETUSER routemaster +xadd +zadd")
+    publisher.publish(topic)
 
 
 def _manage_tokens(bus: Bus) -> None:
@@ -81,9 +111,9 @@ def _operate(bus: Bus, receiver: Receiver, publisher: Caller, topic: str, other:
     dead.answer(400)
     reader = bus.client("reader")
     reader.subscribe(dead.url, topic, timeout=0, max_attempts=1, match=[f"^[^:]*:{topic}:"])
-    for _ in range(2):
+    for letters in (1, 2):
         publisher.publish(topic)
-    until(lambda: len(reader.get("/subscriber/dead").json) == 2, "dead letters")
+        until(lambda wanted=letters: len(reader.get("/subscriber/dead").json) == wanted, "dead letters")
     batch = reader.get("/subscriber/dead").json[0]["id"]
     assert reader.post("/subscriber/dead/retry", {"ids": [batch]}).status < 300
     assert reader.delete("/subscriber/dead").status < 300
