@@ -8,11 +8,11 @@ PYTHONS := >=3.11,<3.15
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate $(if $(UPGRADE),--upgrade)
 
-.PHONY: help demo up test check format bench lock clean
+.PHONY: help demo up test test-redis check format bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@awk -F ' *## *' '/^[a-z]+:.*## / { sub(/:.*/, "", $$1); printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ' *## *' '/^[a-z-]+:.*## / { sub(/:.*/, "", $$1); printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 demo: $(READY) ## half a minute of a bus at work, and the account of it
 	@$(BIN)/routemaster demo $(ARGS)
@@ -22,6 +22,10 @@ up: $(READY) ## run a bus in ./.routemaster (ARGS="--port 8080")
 
 test: check ## the checks, then the tests (ARGS="-k order")
 	@$(BIN)/pytest $(ARGS)
+
+test-redis: $(READY) ## the store's tests on an installed server (TEST_STORE_SERVER=/path/to/redis-server)
+	@TEST_STORE_SERVER=$$($(BIN)/python -m tests.server) && export TEST_STORE_SERVER \
+		&& $(BIN)/pytest tests/store tests/chaos/test_failover.py $(ARGS)
 
 check: $(READY) ## format, lint, types, import layers
 	@$(BIN)/ruff format --check --quiet .

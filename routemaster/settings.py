@@ -2,8 +2,8 @@
 
 The parts of the system receive plain values from here; nothing else reads the environment.
 A value that cannot be used stops the start with an error that names the variable, the value and
-what was expected. Secrets may come from a file (ROUTEMASTER_ROOT_KEY_FILE) so that they need not
-stand in a process's environment.
+what was expected. Secrets may come from a file (ROUTEMASTER_ROOT_KEY_FILE and others) so that they
+need not stand in a process's environment.
 """
 
 import difflib
@@ -13,15 +13,15 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
+from routemaster import store_url
 from routemaster.errors import SettingError
+from routemaster.store_url import StoreUrl
 
 PREFIX = "ROUTEMASTER_"
 TOKEN = re.compile(r"[A-Za-z0-9_-]{8,64}")
-STORE_SCHEMES = ("redis", "rediss", "unix")
 NEAR = 0.75  # PROT is as near to PORT
 # What Kubernetes and Docker put into the environment of those who run beside a service `routemaster-…`.
 _INJECTED = re.compile(r"SERVICE_(HOST|PORT)|PORT_[0-9]+_(TCP|UDP|SCTP)")
@@ -33,7 +33,15 @@ _Value = TypeVar("_Value")
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # store
-    redis_url: str = "redis://127.0.0.1:6379"
+    redis_url: StoreUrl = store_url.read("redis://127.0.0.1:6379")  # with all that comes from REDIS_*:
+    redis_password: str | None = None
+    redis_ca: str | None = None
+    redis_tls_cert: str | None = None
+    redis_tls_key: str | None = None
+    redis_sentinel_user: str | None = None
+    redis_sentinel_password: str | None = None
+    redis_replicas: int = 0
+    redis_replicas_timeout_ms: int = 250
     redis_prefix: str = "rm:"
     redis_max_mem: int = 0
     redis_min_free: int = 64 * 2**20
@@ -96,17 +104,48 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         text = env.get(name)
         if text is not None and text != "":
             values[field] = parse(name, text.strip())
-    key_file = env.get(PREFIX + "ROOT_KEY_FILE")
-    if key_file and "root_key" not in values:
-        values["root_key"] = _root_key(PREFIX + "ROOT_KEY_FILE", _read_secret(key_file))
+    for field in _FROM_FILES:
+        name = PREFIX + field.upper() + "_FILE"
+        path = env.get(name)
+        if path and field not in values:
+            values[field] = _PARSERS[field](name, _read_secret(name, path))
     settings = Settings(**values)  # type: ignore[arg-type]
     _check_together(settings)
-    return settings
+    return msgspec.structs.replace(settings, redis_url=_whole_url(settings))
+
+
+def _whole_url(settings: Settings) -> StoreUrl:
+    """The store's URL with what other settings say of the way to it."""
+    url = settings.redis_url
+    more: dict[str, str] = {}
+    for field, part in (("redis_ca", "ca"), ("redis_tls_cert", "cert"), ("redis_tls_key", "key")):
+        value = getattr(settings, field)
+        if value is not None:
+            if not url.is_secure:
+                raise SettingError(PREFIX + field.upper(), value, f"{PREFIX}REDIS_URL to be a rediss:// one")
+            more[part] = value
+    if ("cert" in more) != ("key" in more):
+        missing = "REDIS_TLS_KEY" if "cert" in more else "REDIS_TLS_CERT"
+        raise SettingError(PREFIX + missing, "", "a file: certificate and key come together")
+    if url.ca:
+        _file(store_url.NAME, url.ca)
+    for field in ("redis_sentinel_user", "redis_sentinel_password"):
+        value = getattr(settings, field)
+        if value is not None:
+            if not url.by_sentinel:
+                expected = f"{PREFIX}REDIS_URL to be a redis+sentinel:// one"
+                raise SettingError(PREFIX + field.upper(), "…", expected)
+            more[field.removeprefix("redis_")] = value
+    if settings.redis_password is not None:
+        if url.password:
+            raise SettingError(PREFIX + "REDIS_PASSWORD", "…", f"no password in {store_url.NAME} beside it")
+        more["password"] = settings.redis_password
+    return msgspec.structs.replace(url, **more)
 
 
 def _check_names(env: Mapping[str, str]) -> None:
     """A setting that is misspelt would be ignored in silence. What is no near miss is somebody else's."""
-    known = [*(field.upper() for field in _PARSERS), "ROOT_KEY_FILE"]
+    known = [field.upper() for field in _PARSERS] + [f"{field.upper()}_FILE" for field in _FROM_FILES]
     for variable, value in env.items():
         name = variable.removeprefix(PREFIX)
         if name == variable or name in known or not value or _is_injected(name, value):
@@ -141,13 +180,13 @@ def _check_together(settings: Settings) -> None:
         )
 
 
-def _read_secret(path: str) -> str:
+def _read_secret(name: str, path: str) -> str:
     try:
         return Path(path).read_text(encoding="ascii").strip()
     except OSError as error:
-        raise SettingError(PREFIX + "ROOT_KEY_FILE", path, f"a readable file ({error.strerror})") from None
+        raise SettingError(name, path, f"a readable file ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise SettingError(PREFIX + "ROOT_KEY_FILE", path, "a text file with the key alone") from None
+        raise SettingError(name, path, "a text file with the secret alone") from None
 
 
 def _whole(least: int, most: int, unit: str = "") -> Callable[[str, str], int]:
@@ -217,33 +256,14 @@ def _one_of(*choices: str) -> Callable[[str, str], str]:
     return parse
 
 
-def _store_url(name: str, text: str) -> str:
-    try:
-        parts = urlsplit(text)
-        port = parts.port
-    except ValueError:
-        parts, port = None, None
-    if (
-        parts is None
-        or parts.scheme not in STORE_SCHEMES
-        or (parts.scheme != "unix" and not parts.hostname)
-        or not _names_database(parts)
-    ):
-        # The URL may hold a password: show only its scheme.
-        raise SettingError(
-            name,
-            text.split("://", 1)[0] + "://…" if "://" in text else "…",
-            "redis://host:port/db, rediss://host:port/db or unix:///path?db=db, where db is a number",
-        )
-    del port
+def _store_url(name: str, text: str) -> StoreUrl:
+    return store_url.read(text, name)
+
+
+def _password(name: str, text: str) -> str:
+    if not 1 <= len(text) <= 4_096 or not text.isprintable():
+        raise SettingError(name, "…", "1 to 4096 printable characters (the value itself is not shown)")
     return text
-
-
-def _names_database(parts: SplitResult) -> bool:
-    """A name instead of a number must not be taken for database 0, nor an option that we do not know."""
-    if parts.scheme == "unix":
-        return re.fullmatch(r"(db=[0-9]{1,5})?", parts.query) is not None
-    return not parts.query and re.fullmatch(r"/?|/[0-9]{1,5}/?", parts.path) is not None
 
 
 def _prefix(name: str, text: str) -> str:
@@ -325,8 +345,17 @@ def _adapter(name: str, text: str) -> str:
     return text
 
 
+_FROM_FILES = ("root_key", "redis_password", "redis_sentinel_password")
 _PARSERS: dict[str, Callable[[str, str], object]] = {
     "redis_url": _store_url,
+    "redis_password": _password,
+    "redis_ca": _file,
+    "redis_tls_cert": _file,
+    "redis_tls_key": _file,
+    "redis_sentinel_user": _password,
+    "redis_sentinel_password": _password,
+    "redis_replicas": _whole(0, 100),
+    "redis_replicas_timeout_ms": _whole(10, 500, " ms"),
     "redis_prefix": _prefix,
     "redis_max_mem": _size_or_default(16 * 2**20, 2**50),
     "redis_min_free": _size(2**20, 2**50),

@@ -21,6 +21,7 @@ from redis import Redis
 import routemaster
 from routemaster.cli.embedded import EmbeddedStore
 from routemaster.cli.supervisor import TETHER
+from tests import server
 from tests.until import alive, until
 from tests.wire import Address, Caller
 
@@ -106,14 +107,16 @@ class Process:
 
 
 class Store:
-    """The embedded store, fsync always, in a folder whose path is short enough for a socket."""
+    """The embedded store (or the server under test, set up like it), fsync always, in a folder whose
+    path is short enough for a socket."""
 
     def __init__(self, max_bytes: int = 256 * 2**20) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="rm-"))
         embedded = EmbeddedStore(self.folder, max_bytes)
         self.url = embedded.url
         child = embedded.prepare(dict(os.environ), -1)
-        self.process = Process("store", tuple(child.command), dict(os.environ), self.folder / "store.out")
+        command = (server.binary(), *child.command[1:])
+        self.process = Process("store", command, dict(os.environ), self.folder / "store.out")
         self.redis = Redis(unix_socket_path=str(embedded.socket), socket_timeout=5)
 
     def start(self) -> None:

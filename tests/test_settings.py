@@ -197,3 +197,48 @@ def test_what_others_put_into_the_environment_is_left_alone():
 def test_a_port_that_kubernetes_set_says_what_to_do():
     with pytest.raises(SettingError, match=r"ROUTEMASTER_PORT.*Kubernetes.*enableServiceLinks: false"):
         load({"ROUTEMASTER_PORT": "tcp://10.0.0.1:7080"})
+
+
+def test_the_stores_url_has_all_that_other_settings_say_of_it(tmp_path: Path):
+    for name in ("ca", "cert", "key", "password"):
+        (tmp_path / name).write_text(f"{name}\n")
+    env = {
+        "ROUTEMASTER_REDIS_URL": "rediss+sentinel://bus@s1,s2/rm",
+        "ROUTEMASTER_REDIS_CA": str(tmp_path / "ca"),
+        "ROUTEMASTER_REDIS_TLS_CERT": str(tmp_path / "cert"),
+        "ROUTEMASTER_REDIS_TLS_KEY": str(tmp_path / "key"),
+        "ROUTEMASTER_REDIS_PASSWORD_FILE": str(tmp_path / "password"),
+        "ROUTEMASTER_REDIS_SENTINEL_USER": "watcher",
+        "ROUTEMASTER_REDIS_SENTINEL_PASSWORD": "hunter2",
+    }
+    url = load(env).redis_url
+    assert (url.user, url.password, url.sentinel_user, url.sentinel_password) == (
+        "bus",
+        "password",
+        "watcher",
+        "hunter2",
+    )
+    assert (url.ca, url.cert, url.key) == tuple(str(tmp_path / name) for name in ("ca", "cert", "key"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"REDIS_TLS_CERT": __file__}, "REDIS_TLS_KEY"),
+        ({"REDIS_TLS_KEY": __file__}, "REDIS_TLS_CERT"),
+        ({"REDIS_URL": "redis://store", "REDIS_CA": __file__}, "REDIS_CA"),
+        ({"REDIS_CA": "/nowhere/ca.pem"}, "REDIS_CA"),
+        ({"REDIS_URL": "rediss://store?ca=/nowhere/ca.pem"}, "REDIS_URL"),
+        ({"REDIS_SENTINEL_PASSWORD": "hunter2"}, "REDIS_SENTINEL_PASSWORD"),
+        ({"REDIS_URL": "rediss://:a@store", "REDIS_PASSWORD": "hunter2"}, "REDIS_PASSWORD"),
+        ({"REDIS_PASSWORD_FILE": "/nowhere"}, "REDIS_PASSWORD_FILE"),
+        ({"REDIS_REPLICAS": "-1"}, "REDIS_REPLICAS"),
+        ({"REDIS_REPLICAS_TIMEOUT_MS": "501"}, "REDIS_REPLICAS_TIMEOUT_MS"),
+    ],
+)
+def test_settings_of_the_store_that_do_not_fit_together_are_named(settings: dict[str, str], name: str):
+    settings = {"REDIS_URL": "rediss://store", **settings}
+    with pytest.raises(SettingError) as caught:
+        load({f"ROUTEMASTER_{key}": value for key, value in settings.items()})
+    assert caught.value.name == f"ROUTEMASTER_{name}"
+    assert "hunter2" not in str(caught.value)

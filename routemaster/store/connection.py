@@ -12,15 +12,16 @@ import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
-from urllib.parse import parse_qs, unquote, urlsplit
 
 import hiredis
 
 from routemaster.errors import StoreAway, StoreError, StoreFull, StoreUnfit
+from routemaster.store_url import Host
 
 _NOTHING = object()
 _pack: Callable[[Any], bytes] = cast(Any, hiredis).pack_command
-CONNECT_TIMEOUT_S = 2.0
+# Whoever says so is not the primary, or not yet: the connection is cut, so that the next one may find it.
+_ELSEWHERE = ("READONLY", "MASTERDOWN", "LOADING", "UNBLOCKED")
 
 _TRANSLATION: dict[str, type[StoreError]] = {
     "OOM": StoreFull,
@@ -32,10 +33,13 @@ _TRANSLATION: dict[str, type[StoreError]] = {
     "TRYAGAIN": StoreAway,
     "CLUSTERDOWN": StoreAway,
     "NOREPLICAS": StoreAway,
+    "UNBLOCKED": StoreAway,
     "NOAUTH": StoreUnfit,
     "WRONGPASS": StoreUnfit,
     "NOPERM": StoreUnfit,
+    "DENIED": StoreUnfit,
 }
+_TOO_MANY = "ERR max number of clients"
 
 
 class Missing(StoreError):
@@ -46,6 +50,10 @@ def translate(text: str) -> StoreError:
     code = text.split(" ", 1)[0]
     if code == "NOSCRIPT":
         return Missing(text)
+    if text.startswith(_TOO_MANY):
+        return StoreAway(text)
+    if code == "NOPERM":
+        return StoreUnfit(f"{text} (docs/store.md lists what the store's user must be allowed)")
     return _TRANSLATION.get(code, StoreError)(text)
 
 
@@ -58,8 +66,10 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._on_push = on_push
+        self._last_words: StoreError | None = None  # why the store closed the connection, where it said so
         self.closed = self._loop.create_future()
         self.progress_at = time.monotonic()
+        self.came_by: tuple[Host, ssl.SSLContext | None] | None = None  # what the sentinels named
 
     # asyncio.Protocol
 
@@ -80,23 +90,38 @@ class Connection(asyncio.Protocol):
                 return
             if reply is _NOTHING:
                 return
-            if self._on_push is not None and (not waiting or _is_message(reply)):
+            if self._on_push is not None and _is_message(reply):
                 self._on_push(reply)
                 continue
-            future = waiting.popleft()
-            if future.cancelled():
+            if not waiting:
+                # It says why it will not have us before it is asked anything, and closes.
+                if isinstance(reply, StoreError):
+                    self._last_words = reply
+                    self.abort()
+                    return
+                if self._on_push is not None:
+                    self._on_push(reply)
                 continue
+            future = waiting.popleft()
             if isinstance(reply, StoreError):
-                future.set_exception(reply)
-            else:
+                if not future.cancelled():
+                    future.set_exception(reply)
+                if isinstance(reply, StoreAway) and str(reply).startswith(_ELSEWHERE):
+                    self.abort()
+                    return
+            elif not future.cancelled():
                 future.set_result(reply)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         waiting, self._waiting = self._waiting, deque()
+        why = f" ({exc})" if exc else ""
         for future in waiting:
             if not future.done():
-                future.set_exception(StoreAway("the connection to the store broke before its answer came"))
+                future.set_exception(
+                    self._last_words
+                    or StoreAway(f"the connection to the store broke before its answer came{why}")
+                )
         if not self.closed.done():
             self.closed.set_result(None)
 
@@ -115,7 +140,7 @@ class Connection(asyncio.Protocol):
         future: asyncio.Future[Any] = self._loop.create_future()
         transport = self._transport
         if transport is None:
-            future.set_exception(StoreAway("the store cannot be reached"))
+            future.set_exception(self._last_words or StoreAway("the store cannot be reached"))
             return future
         if not self._waiting:
             self.progress_at = time.monotonic()
@@ -132,57 +157,19 @@ def _is_message(reply: Any) -> bool:
     return isinstance(reply, list) and cast(list[Any], reply)[0] == b"message"
 
 
-async def connect(url: str, on_push: Callable[[list[Any]], None] | None = None) -> Connection:
-    """Open a connection and greet the store: credentials, database, and whether it can be used."""
-    parts = urlsplit(url)
-    try:
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            connection = await _open(url, on_push)
-            try:
-                if parts.password or parts.username:
-                    user = [unquote(parts.username)] if parts.username else []
-                    await connection.send("AUTH", *user, unquote(parts.password or ""))
-                database = _database(url)
-                if database:
-                    await connection.send("SELECT", database)
-                await connection.send("PING")
-            except BaseException:
-                connection.abort()
-                raise
-    except (OSError, TimeoutError) as error:
-        raise StoreAway(
-            f"the store at {shown(url)} cannot be reached ({error or type(error).__name__})"
-        ) from None
-    return connection
-
-
-async def _open(url: str, on_push: Callable[[list[Any]], None] | None) -> Connection:
-    parts = urlsplit(url)
+async def open_connection(
+    where: Host | str,
+    tls: ssl.SSLContext | None = None,
+    on_push: Callable[[list[Any]], None] | None = None,
+) -> Connection:
+    """A connection to a host, or to a socket's path; nothing is said on it yet."""
     loop = asyncio.get_running_loop()
 
     def protocol() -> Connection:
         return Connection(on_push)
 
-    if parts.scheme == "unix":
-        _, connection = await loop.create_unix_connection(protocol, unquote(parts.path))
-        return connection
-    secure = ssl.create_default_context() if parts.scheme == "rediss" else None
-    host, port = parts.hostname or "127.0.0.1", parts.port or 6379
-    _, connection = await loop.create_connection(protocol, host, port, ssl=secure)
+    if isinstance(where, str):
+        _, connection = await loop.create_unix_connection(protocol, where)
+    else:
+        _, connection = await loop.create_connection(protocol, *where, ssl=tls)
     return connection
-
-
-def _database(url: str) -> int:
-    parts = urlsplit(url)
-    text = parse_qs(parts.query).get("db", ["0"])[0] if parts.scheme == "unix" else parts.path.strip("/")
-    try:
-        return int(text or "0")
-    except ValueError:
-        raise StoreUnfit(f"the store's URL names the database {text!r}, which is not a number") from None
-
-
-def shown(url: str) -> str:
-    """A store URL without its credentials."""
-    parts = urlsplit(url)
-    where = parts.path if parts.scheme == "unix" else f"{parts.hostname}:{parts.port or 6379}"
-    return f"{parts.scheme}://{where}"

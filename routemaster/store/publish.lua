@@ -146,7 +146,11 @@ end
 local ledger = redis.call('GET', ns .. 'flush:' .. process)
 ledger = ledger and cmsgpack.unpack(ledger) or {}
 for _, done in ipairs(ledger) do
-  if done[1] == number then return {'ok', done[2]} end
+  if done[1] == number then
+    -- A write: WAIT behind it, on a connection that wrote nothing yet, would be answered at once.
+    redis.call('PEXPIRE', ns .. 'flush:' .. process, keep)
+    return {'ok', done[2]}
+  end
 end
 if #ledger > 0 and number < ledger[#ledger][1] then return {'late'} end
 if redis.call('GET', ns .. 'epoch') ~= epoch then return {'stale'} end

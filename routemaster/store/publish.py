@@ -1,9 +1,10 @@
 """The flush: one script call that stores everything a web process accepted in the meantime."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from routemaster.errors import StoreAway
 from routemaster.store.link import Link
 from routemaster.store.script import Script
 
@@ -57,17 +58,32 @@ Answer = Stored | Stale | Late | Denied | Conflict
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The settings that the script needs with each flush."""
+    """The settings that are needed with each flush."""
 
     window_ms: int
     max_keys: int
     max_log_bytes: int
+    replicas: int = 0  # that must have it before it is answered
+    replicas_timeout_ms: int = 0
 
 
 async def send_flush(link: Link, namespace: str, flush: Flush, limits: Limits) -> Answer:
-    reply = await link.run(
-        _SCRIPT,
-        namespace,
+    """What became of a flush. One that is in, but not at as many replicas as it must be, is no answer:
+    asked again, the ledger says that it is in, and the replicas are waited for again."""
+    args = _arguments(flush, limits)
+    if not limits.replicas:
+        return _answer(await link.run(_SCRIPT, namespace, *args))
+    reply, copies = await link.run_copied(
+        _SCRIPT, namespace, limits.replicas, limits.replicas_timeout_ms, *args
+    )
+    answer = _answer(reply)
+    if isinstance(answer, Stored) and copies < limits.replicas:
+        raise StoreAway(f"{copies} of {limits.replicas} replicas had the flush in time")
+    return answer
+
+
+def _arguments(flush: Flush, limits: Limits) -> list[str | bytes | int]:
+    return [
         flush.epoch,
         flush.process,
         flush.number,
@@ -89,7 +105,10 @@ async def send_flush(link: Link, namespace: str, flush: Flush, limits: Limits) -
         flush.channel_text,
         flush.told,
         *flush.groups,
-    )
+    ]
+
+
+def _answer(reply: list[Any]) -> Answer:
     tag = reply[0]
     if tag == b"ok":
         pairs = reply[1]

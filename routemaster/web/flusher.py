@@ -251,7 +251,7 @@ class Flusher:
                 self._link.cut()
                 raise StoreAway("the store did not answer in time") from None
             except StoreAway:
-                if time.monotonic() > deadline - 0.05:
+                if time.monotonic() > deadline - 0.05 - self._limits.replicas_timeout_ms / 1000:
                     raise
                 self._in_doubt.add(asyncio.current_task())
                 await asyncio.sleep(0.02)

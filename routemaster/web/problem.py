@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from routemaster.errors import InvalidInput, RoutemasterError, StoreError
+from routemaster.errors import InvalidInput, RoutemasterError, StoreError, StoreUnfit
 
 log = structlog.get_logger("web")
 TITLES = {
@@ -52,6 +52,8 @@ def problem_of(error: Exception) -> Problem:
         if error.index is not None:
             more["index"] = error.index
         return Problem(400, str(error), **more)
+    if isinstance(error, StoreUnfit):  # waiting will not help: somebody has to read this
+        log.error("the store refuses what is asked of it", reason=str(error))
     if isinstance(error, StoreError):
         return Problem(503, "the store cannot take this now; try again", [(b"retry-after", b"1")])
     if isinstance(error, RoutemasterError):

@@ -90,7 +90,11 @@ async def _serve(settings: Settings, sockets: list[socket.socket] | None) -> int
         access,
         uids,
         FlushLimits(
-            settings.idempotency_window_s * 1000, settings.idempotency_max_ids, settings.log_max_bytes
+            settings.idempotency_window_s * 1000,
+            settings.idempotency_max_ids,
+            settings.log_max_bytes,
+            settings.redis_replicas,
+            settings.redis_replicas_timeout_ms if settings.redis_replicas else 0,
         ),
     )
     flusher.start()
@@ -127,7 +131,7 @@ async def _serve(settings: Settings, sockets: list[socket.socket] | None) -> int
 
 async def _check(link: Link, settings: Settings, clients: Clients, access: Access) -> None:
     """Requests are answered 503 until the store is there and fit; one that is unfit ends the process."""
-    await wait_for(link, settings.redis_prefix)
+    await wait_for(link, settings.redis_prefix, settings.redis_replicas)
     while True:
         try:
             await seed(clients, settings.clients)

@@ -13,10 +13,11 @@ from routemaster.errors import StoreError
 from routemaster.sender import Sender
 from routemaster.settings import Settings
 from routemaster.store.check import wait_for
-from routemaster.store.connection import Connection, connect
+from routemaster.store.connection import Connection
 from routemaster.store.deliveries import AUX, MAIN, Deliveries
 from routemaster.store.figures import Reader
 from routemaster.store.link import Link
+from routemaster.store.primary import connect
 from routemaster.store.upkeep import Upkeep
 from routemaster.uid import Maker
 from routemaster.worker.aux import Aux
@@ -29,20 +30,22 @@ LISTEN_PATIENCE_S = 5.0
 
 
 class Listener:
-    """Hears wake-ups, on a connection of its own; after each new connection everything is looked at."""
+    """Hears wake-ups, on a connection of its own; after each new connection everything is looked at.
+    It goes with the link: where that had to look for the primary again, so must this."""
 
-    def __init__(self, url: str, namespace: str, slots: Slots, aux: Aux) -> None:
-        self._url = url
+    def __init__(self, link: Link, namespace: str, slots: Slots, aux: Aux) -> None:
+        self._link = link
         self._channels = {f"{namespace}wake:{MAIN}".encode(): slots, f"{namespace}wake:{AUX}".encode(): aux}
 
     async def run(self) -> None:
         delay_s = 0.05
         while True:
+            connected = self._link.connected
             try:
-                connection: Connection = await connect(self._url, self._hear)
+                connection: Connection = await connect(self._link.url, self._hear)
                 delay_s = 0.05
                 try:
-                    await self._listen(connection)
+                    await self._listen(connection, connected)
                 finally:
                     connection.abort()
             except (StoreError, TimeoutError) as error:
@@ -50,13 +53,13 @@ class Listener:
             await asyncio.sleep(delay_s)
             delay_s = min(1.0, delay_s * 2)
 
-    async def _listen(self, connection: Connection) -> None:
+    async def _listen(self, connection: Connection, connected: int) -> None:
         """Until it ends or answers no more: a connection that looks open may have been dead for long."""
         for channel in self._channels:
             await asyncio.wait_for(connection.send("SUBSCRIBE", channel), LISTEN_PATIENCE_S)
         for part in self._channels.values():
             part.look_in(0)
-        while connection.is_open:
+        while connection.is_open and self._link.connected == connected:
             await asyncio.wait([connection.closed], timeout=LISTEN_PATIENCE_S)
             await asyncio.wait_for(connection.send("PING"), LISTEN_PATIENCE_S)
 
@@ -100,7 +103,7 @@ async def _work(settings: Settings, name: str) -> int:
         [adapter_of(wanted) for wanted in settings.metric_adapters],
     )
     aux = Aux(settings, name, deliveries, Upkeep(link, settings.redis_prefix, uids), monitor)
-    listener = Listener(settings.redis_url, settings.redis_prefix, slots, aux)
+    listener = Listener(link, settings.redis_prefix, slots, aux)
     tasks = [
         asyncio.ensure_future(part)
         for part in (

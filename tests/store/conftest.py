@@ -1,5 +1,6 @@
 """Tests of the store's scripts share one server; each has a namespace of its own in a database that
-is emptied between tests, and fails when it leaves a key outside of its namespace."""
+is emptied between tests, and fails when it leaves a key outside of its namespace. The link comes as a user
+that is allowed what docs/store.md says and no more, so that every test is one of that list too."""
 
 import itertools
 from collections.abc import AsyncIterator
@@ -8,6 +9,7 @@ import pytest
 from redis import Redis
 
 from routemaster.store.link import Link
+from routemaster.store.permissions import rule
 from tests.bus import Store
 from tests.store.room import Room
 
@@ -15,9 +17,16 @@ DATABASE = 1
 _numbers = itertools.count(1)
 
 
+@pytest.fixture(scope="session")
+def user(store: Store) -> str:
+    """A user with the least permissions, for namespaces ns1:, ns2: and so on; and its password."""
+    store.redis.execute_command(f"ACL SETUSER bus reset on >pw {rule('ns')}")
+    return "bus:pw"
+
+
 @pytest.fixture
-async def link(store: Store) -> AsyncIterator[Link]:
-    link = Link(f"{store.url}?db={DATABASE}")
+async def link(store: Store, user: str) -> AsyncIterator[Link]:
+    link = Link(f"unix://{user}@{store.url.removeprefix('unix://')}?db={DATABASE}")
     link.open()
     yield link
     await link.close()

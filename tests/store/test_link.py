@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from routemaster.errors import StoreAway, StoreError, StoreFull, StoreUnfit
-from routemaster.store.connection import Missing, connect, shown, translate
+from routemaster.store.connection import Missing, translate
 from routemaster.store.link import Link
+from routemaster.store.primary import connect
 from routemaster.store.script import Script
 from tests.bus import Store, running_store
 from tests.store.room import Room
@@ -53,7 +54,7 @@ async def test_an_error_is_its_callers_alone(room: Room):
     room.redis.set(room.key("text"), "text")
     good, bad, also_good = await asyncio.gather(
         room.link.call("GET", room.key("text")),
-        room.link.call("INCR", room.key("text")),
+        room.link.call("HGET", room.key("text"), "field"),
         room.link.call("GET", room.key("text")),
         return_exceptions=True,
     )
@@ -184,7 +185,7 @@ async def test_a_store_that_is_not_there_is_named():
 def test_errors_are_translated_by_their_first_word(text: str, expected: type[StoreError]):
     error = translate(text)
     assert type(error) is expected
-    assert str(error) == text
+    assert str(error).startswith(text)
 
 
 async def test_a_full_store_refuses_scripts_whole_but_for_those_that_free_memory(
@@ -276,9 +277,3 @@ async def test_credentials_are_given_and_wrong_ones_are_told(own_store: Store, o
     connection.abort()
     with pytest.raises(StoreUnfit):
         await connect(f"unix://bus:wrong@{plain}")
-
-
-def test_a_shown_url_has_no_credentials():
-    assert shown("redis://user:secret@host:7000/3") == "redis://host:7000"
-    assert shown("rediss://:secret@host") == "rediss://host:6379"
-    assert shown("unix://user:secret@/run/store.sock?db=1") == "unix:///run/store.sock"
