@@ -106,20 +106,22 @@ def test_secrets_are_not_shown_in_errors():
 
 
 @pytest.mark.parametrize(
-    "url",
+    ("url", "database"),
     [
-        "redis://store",
-        "redis://store/",
-        "redis://store:6379/15",
-        "rediss://user:pass@store/2/",
-        "redis://[::1]:6379/0",
-        "unix:///run/store.sock",
-        "unix:///run/store.sock?db=3",
-        "unix://:pass@/run/store.sock",
+        ("redis://store", 0),
+        ("redis://store/", 0),
+        ("redis://store:6379/15", 15),
+        ("rediss://user:pass@store/2", 2),
+        ("redis://[::1]:6379/0", 0),
+        ("unix:///run/store.sock", 0),
+        ("unix:///run/store.sock?db=3", 3),
+        ("unix://:pass@/run/store.sock", 0),
     ],
 )
-def test_a_store_may_be_named_in_these_ways(url: str):
-    assert load({"ROUTEMASTER_REDIS_URL": url}).redis_url == url
+def test_a_store_may_be_named_in_these_ways(url: str, database: int):
+    read = load({"ROUTEMASTER_REDIS_URL": url}).redis_url
+    assert read.database == database
+    assert "pass" not in f"{read} {read!r}"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ def test_a_store_may_be_named_in_these_ways(url: str):
     ],
 )
 def test_a_database_that_is_no_number_is_refused(url: str):
-    with pytest.raises(SettingError, match="where db is a number"):
+    with pytest.raises(SettingError, match=r"ROUTEMASTER_REDIS_URL.*(database|option|number)"):
         load({"ROUTEMASTER_REDIS_URL": url})
 
 

@@ -34,6 +34,7 @@ _USES = {
     "set": "KEY v",
     "setnx": "KEY v",
     "setbit": "KEY 0 1",
+    "bitfield": "KEY INCRBY i64 0 1",
     "incrby": "KEY 1",
     "hdel": "KEY f",
     "hexists": "KEY f",
@@ -45,6 +46,7 @@ _USES = {
     "hmget": "KEY f",
     "hset": "KEY f v",
     "hsetnx": "KEY f v",
+    "hvals": "KEY",
     "lindex": "KEY 0",
     "llen": "KEY",
     "lpop": "KEY",
@@ -63,11 +65,15 @@ _USES = {
     "srem": "KEY v",
     "xadd": "KEY * f v",
     "xrange": "KEY - +",
+    "xrevrange": "KEY + -",
     "xtrim": "KEY MAXLEN 1",
     "zadd": "KEY 1 v",
+    "zcard": "KEY",
+    "zcount": "KEY 0 1",
     "zrange": "KEY 0 1",
     "zrangebyscore": "KEY 0 1",
     "zrem": "KEY v",
+    "zscore": "KEY v",
 }
 COMMANDS = tuple(_USES)
 

@@ -170,7 +170,8 @@ def new_client(name: str, secret: str, role: str, grants: Grants) -> tuple[str, 
 async def seed(clients: Clients, tokens: tuple[str, ...]) -> None:
     """Make a client for each token that ROUTEMASTER_CLIENTS names, unless there was one for it before."""
     for secret in tokens:
-        name = secret.partition("--")[0][:48] or "client"
+        before, dashes, _ = secret.partition("--")
+        name = before[:48] if before and dashes else "client"  # without a name it is all secret
         await clients.seed(*new_client(name, secret, "client", Grants()))
 
 

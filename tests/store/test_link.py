@@ -264,11 +264,6 @@ async def test_a_store_that_is_loading_is_away_until_it_is_done():
         await link.close()
 
 
-async def test_a_database_that_is_no_number_is_not_taken_for_the_first(own_store: Store):
-    with pytest.raises(StoreUnfit, match="'abc'"):
-        await connect(f"{own_store.url}?db=abc")
-
-
 async def test_credentials_are_given_and_wrong_ones_are_told(own_store: Store, own_link: Link):
     own_store.redis.acl_setuser("bus", enabled=True, passwords=["+se cret"], categories=["+@all"], keys=["*"])
     plain = own_store.url.removeprefix("unix://")

@@ -66,6 +66,14 @@ def test_one_that_was_made_by_root_is_left_alone(store: Store):
         assert names(bus) == ["other"]
 
 
+def test_one_without_a_name_is_a_secret_from_end_to_end(store: Store):
+    with running_bus(store, workers=0, clients="0123456789abcdef,--0123456789abcdef") as bus:
+        assert names(bus) == ["client", "client"]
+        assert bus.caller("0123456789abcdef").get("/topics").status == 200
+        kept = [bus.redis.dump(key) or b"" for key in bus.redis.keys(bus.key("*"))]
+        assert not any(b"0123456789abcdef" in dump for dump in kept)
+
+
 def test_they_are_not_in_the_log_or_the_store(seeded: Bus):
     kept = [seeded.redis.dump(key) or b"" for key in seeded.redis.keys(seeded.key("*"))]
     assert not any(token.encode() in dump for dump in kept for token in (SHOP, DEPOT))
