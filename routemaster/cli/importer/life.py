@@ -1,0 +1,34 @@
+"""Whether the old bus is at work: its workers' heartbeats, and whether anything changes."""
+
+import asyncio
+
+from routemaster.cli.importer.source import Look, Source
+from routemaster.errors import SettingError
+
+OLD_WORKER_MS = 30_000  # the longest that one of the original's is silent: 5 s of waiting, 22 s of sending
+WATCH_S = 1.0
+
+
+async def look_for_life(source: Source, shown_url: str, *, force: bool) -> Look | None:
+    """What to compare with at the end; None when the old bus is at work, and that is accepted."""
+    signs: list[str] = []
+    silence_ms = await source.silence_ms()
+    if silence_ms is not None and silence_ms < OLD_WORKER_MS:
+        signs.append(f"a worker of it was last heard of {max(0, silence_ms) / 1000:.0f} s ago")
+    look = await source.look()
+    if not signs:
+        await asyncio.sleep(WATCH_S)
+        again = await source.look()
+        if again != look:
+            signs.append("its counts change")
+        look = again
+    if not signs:
+        return look
+    if not force:
+        raise SettingError(
+            "--from",
+            shown_url,
+            f"an old bus that is stopped, but {signs[0]}. Stop its web and worker processes first"
+            f" (a worker that was killed is forgotten after {OLD_WORKER_MS // 1000} s), or use --force",
+        )
+    return None
