@@ -48,12 +48,13 @@ class Account(msgspec.Struct):
     counters: list[Count] = msgspec.field(default_factory=list[Count])
     notes: list[str] = msgspec.field(default_factory=list[str])
     changed_meanwhile: bool = False  # the source
+    failed: str = ""  # why it ended early
     seconds: float = 0.0
 
     @property
     def is_whole(self) -> bool:
         """Whether nothing was left."""
-        return not self.left and not self.changed_meanwhile
+        return not self.left and not self.changed_meanwhile and not self.failed
 
     def leave(self, what: str, name: str, why: str) -> None:
         tally: Tally = getattr(self, {"batch": "batches"}.get(what, what + "s"))
@@ -92,6 +93,12 @@ def _remarks(account: Account) -> list[str]:
         more = len(account.left) + account.left_unnamed - MOST_SHOWN
         if more > 0:
             lines.append(f"  and {more:,} more" + ("; --json lists them" if not account.left_unnamed else ""))
+    if account.changed_meanwhile:
+        lines.append(
+            "The old store changed while it was read: stop the old bus, and run this again for the rest."
+        )
+    if account.failed:
+        lines.append(f"It ended early, and goes on from here when it is run again: {account.failed}")
     if account.dry_run:
         lines.append("Nothing was changed: this was a dry run.")
     return lines

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from routemaster.errors import RoutemasterError
 from routemaster.event import MAX_TIMESTAMP_MS, TYPES
 
 PREFIXES = ("", "rm:")  # of its last version, and of those before
@@ -22,7 +23,7 @@ OLDER = ("subscriptions", "batches:early:by_subscriber", "batches:early:by_deadl
 EVENT, OTHERS = "e", ("p", "k")  # pings and kills were never delivered
 
 
-class Unreadable(Exception):
+class Unreadable(RoutemasterError):
     """Its text says what is wrong."""
 
 

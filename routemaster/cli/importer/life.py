@@ -9,26 +9,23 @@ OLD_WORKER_MS = 30_000  # the longest that one of the original's is silent: 5 s 
 WATCH_S = 1.0
 
 
-async def look_for_life(source: Source, shown_url: str, *, force: bool) -> Look | None:
-    """What to compare with at the end; None when the old bus is at work, and that is accepted."""
-    signs: list[str] = []
+async def look_for_life(source: Source, shown_url: str, *, force: bool) -> tuple[Look, bool]:
+    """What to compare with at the end, and whether the old bus is at work, which is refused unless forced."""
+    sign = ""
     silence_ms = await source.silence_ms()
     if silence_ms is not None and silence_ms < OLD_WORKER_MS:
-        signs.append(f"a worker of it was last heard of {max(0, silence_ms) / 1000:.0f} s ago")
+        sign = f"a worker of it was last heard of {max(0, silence_ms) / 1000:.0f} s ago"
     look = await source.look()
-    if not signs:
+    if not sign:
         await asyncio.sleep(WATCH_S)
-        again = await source.look()
-        if again != look:
-            signs.append("its counts change")
-        look = again
-    if not signs:
-        return look
-    if not force:
+        before, look = look, await source.look()
+        if look != before:
+            sign = "its counts change"
+    if sign and not force:
         raise SettingError(
             "--from",
             shown_url,
-            f"an old bus that is stopped, but {signs[0]}. Stop its web and worker processes first"
+            f"an old bus that is stopped, but {sign}. Stop its web and worker processes first"
             f" (a worker that was killed is forgotten after {OLD_WORKER_MS // 1000} s), or use --force",
         )
-    return None
+    return look, bool(sign)

@@ -18,7 +18,9 @@ from routemaster.cli.importer.backlog import Backlog
 from routemaster.cli.importer.enrolment import Enrolment
 from routemaster.cli.importer.life import look_for_life
 from routemaster.cli.importer.places import bus_in, find_original, open_link, source_url_of, tell_apart
+from routemaster.cli.importer.source import Source
 from routemaster.credential import is_same
+from routemaster.errors import RoutemasterError
 from routemaster.settings import Settings
 from routemaster.store.check import check
 from routemaster.store.connection import shown
@@ -68,41 +70,43 @@ async def _run(plan: Plan) -> Account:
         source = await find_original(there, plan.prefix, source_url)
         await tell_apart(source, (there, source_url), (here, target_url), plan.settings)
         await _check_target(here, plan)
-        before = await look_for_life(source, shown(source_url), force=plan.force)
+        before, is_at_work = await look_for_life(source, shown(source_url), force=plan.force)
         account = Account(
             source=f"{shown(source_url)} ({source.prefix or 'no prefix'})",
             target=f"{shown(target_url)} ({plan.settings.redis_prefix})",
             dry_run=plan.dry_run,
         )
-        if before is None:
+        if is_at_work:
             account.notes.append(
                 "The old bus was at work: what it delivered meanwhile may be delivered twice."
             )
-        uids = Maker()
-        upkeep = Upkeep(here, plan.settings.redis_prefix, uids)
-        progress = Progress(account, await source.count_batches())
-
-        async def lacks_room() -> bool:
-            return (
-                await upkeep.lacking_bytes(plan.settings.redis_max_mem, plan.settings.redis_min_free, 2) > 0
-            )
-
-        imports = Imports(here, plan.settings.redis_prefix, uids)
-        enrolment = Enrolment(
-            source, imports, account, lambda token: root_key is not None and is_same(token, root_key)
-        )
-        await enrolment.take()
-        backlog = Backlog(
-            source, imports, uids, account, enrolment, lacks_room=lacks_room, progress=progress.step
-        )
-        await backlog.take()
-        if before is not None and await source.look() != before:
-            account.changed_meanwhile = True
-            account.notes.append(
-                "The old store changed while it was read: stop the old bus, and run this again for the rest."
-            )
+        try:
+            await _take(plan, account, source, here, root_key)
+            account.changed_meanwhile = await source.look() != before
+        except RoutemasterError as error:
+            account.failed = str(error)
         account.seconds = round(time.monotonic() - started_at, 3)
         return account
+
+
+async def _take(plan: Plan, account: Account, source: Source, here: Link, root_key: str | None) -> None:
+    settings, uids = plan.settings, Maker()
+    imports = Imports(here, settings.redis_prefix, uids)
+    upkeep = Upkeep(here, settings.redis_prefix, uids)
+    progress = Progress(account, await source.count_batches())
+
+    async def lacks_room() -> bool:
+        return await upkeep.lacking_bytes(settings.redis_max_mem, settings.redis_min_free, 2) > 0
+
+    def is_root_key(token: str) -> bool:
+        return root_key is not None and is_same(token, root_key)
+
+    enrolment = Enrolment(source, imports, account, is_root_key)
+    await enrolment.take()
+    backlog = Backlog(
+        source, imports, uids, account, enrolment, lacks_room=lacks_room, progress=progress.step
+    )
+    await backlog.take()
 
 
 def _target_of(plan: Plan) -> tuple[str, str | None]:

@@ -165,7 +165,7 @@ class Source:
             raise
         except StoreError as error:
             if str(error).startswith("WRONGTYPE"):
-                raise Unreadable("its key holds something else") from None
+                raise Unreadable("its key does not hold what the original keeps there") from None
             raise
 
     async def _set(self, name: str) -> set[str]:
