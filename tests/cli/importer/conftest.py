@@ -56,7 +56,9 @@ def source_url(store: Store) -> str:
 @pytest.fixture
 def target(make_bus: Callable[..., Bus]) -> Bus:
     """A bus of its own: what is taken over stays in it."""
-    return make_bus()
+    bus = make_bus()
+    assert bus.root.get("/api_tokens").status == 204
+    return bus
 
 
 def command(target: Bus, source_url: str, *flags: str) -> tuple[list[str], dict[str, str]]:
@@ -81,5 +83,3 @@ def run(target: Bus, source_url: str) -> Run:
         return Ran(done.returncode, done.stdout, done.stderr)
 
     return run
-
-

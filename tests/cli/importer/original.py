@@ -17,7 +17,13 @@ LETTERS = {"timestamp": "t", "topic": "o", "type": "y", "url": "u", "data": "d"}
 
 def event_bytes(topic: str, url: str, type: str = "update", t: int | None = None, data: Any = None) -> bytes:
     """What its codec makes of an event. `data` is always there, nil where there is none."""
-    fields = {"timestamp": now_ms() if t is None else t, "topic": topic, "type": type, "url": url, "data": data}
+    fields = {
+        "timestamp": now_ms() if t is None else t,
+        "topic": topic,
+        "type": type,
+        "url": url,
+        "data": data,
+    }
     return pack(["e", {LETTERS[name]: value for name, value in fields.items()}])
 
 
