@@ -6,10 +6,9 @@ from routemaster.cli.importer.source import Look, Source
 from routemaster.errors import SettingError
 
 OLD_WORKER_MS = 30_000  # the longest that one of the original's is silent: 5 s of waiting, 22 s of sending
-WATCH_S = 1.0
 
 
-async def look_for_life(source: Source, shown_url: str, *, force: bool) -> tuple[Look, bool]:
+async def look_for_life(source: Source, shown_url: str, *, watch_s: float, force: bool) -> tuple[Look, bool]:
     """What to compare with at the end, and whether the old bus is at work, which is refused unless forced."""
     sign = ""
     silence_ms = await source.silence_ms()
@@ -17,7 +16,7 @@ async def look_for_life(source: Source, shown_url: str, *, force: bool) -> tuple
         sign = f"a worker of it was last heard of {max(0, silence_ms) / 1000:.0f} s ago"
     look = await source.look()
     if not sign:
-        await asyncio.sleep(WATCH_S)
+        await asyncio.sleep(watch_s)
         before, look = look, await source.look()
         if look != before:
             sign = "its counts change"

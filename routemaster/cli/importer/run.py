@@ -45,10 +45,11 @@ class Plan:
     dry_run: bool
     force: bool
     as_json: bool
+    watch_s: float = 1.0  # how long to watch whether anything changes in the old store
 
 
 def run(plan: Plan) -> int:
-    account = asyncio.run(_run(plan))
+    account = asyncio.run(take_over(plan))
     if plan.as_json:
         print(msgspec.json.encode(account).decode())
     else:
@@ -62,7 +63,7 @@ def forget(plan: Plan) -> int:
     return 0
 
 
-async def _run(plan: Plan) -> Account:
+async def take_over(plan: Plan) -> Account:
     source_url = source_url_of(plan.source_url, plan.password)
     target_url, root_key = _target_of(plan)
     started_at = time.monotonic()
@@ -70,7 +71,9 @@ async def _run(plan: Plan) -> Account:
         source = await find_original(there, plan.prefix, source_url)
         await tell_apart(source, (there, source_url), (here, target_url), plan.settings)
         await _check_target(here, plan)
-        before, is_at_work = await look_for_life(source, shown(source_url), force=plan.force)
+        before, is_at_work = await look_for_life(
+            source, shown(source_url), watch_s=plan.watch_s, force=plan.force
+        )
         account = Account(
             source=f"{shown(source_url)} ({source.prefix or 'no prefix'})",
             target=f"{shown(target_url)} ({plan.settings.redis_prefix})",
