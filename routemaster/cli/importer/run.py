@@ -72,7 +72,7 @@ async def take_over(plan: Plan) -> Account:
         await tell_apart(source, (there, source_url), (here, target_url), plan.settings)
         await _check_target(here, plan)
         before, is_at_work = await look_for_life(
-            source, shown(source_url), watch_s=plan.watch_s, force=plan.force
+            source, shown(source_url), watch_s=plan.watch_s, force=plan.force or plan.dry_run
         )
         account = Account(
             source=f"{shown(source_url)} ({source.prefix or 'no prefix'})",
@@ -81,11 +81,13 @@ async def take_over(plan: Plan) -> Account:
         )
         if is_at_work:
             account.notes.append(
-                "The old bus was at work: what it delivered meanwhile may be delivered twice."
+                "The old bus is at work: stop it before the import itself."
+                if plan.dry_run
+                else "The old bus was at work: what it delivered meanwhile may be delivered twice."
             )
         try:
             await _take(plan, account, source, here, root_key)
-            account.changed_meanwhile = await source.look() != before
+            account.changed_meanwhile = not plan.dry_run and await source.look() != before
         except RoutemasterError as error:
             account.failed = str(error)
         account.seconds = round(time.monotonic() - started_at, 3)

@@ -1,6 +1,6 @@
 """A store of the original in a database of its own, beside the bus that it is taken over into.
 
-The bus is shared: each test finds it empty. `run` takes over in the test's own process, `command` by the command.
+The bus is shared: each test finds it empty. `run` takes over in this process, `command` as a command.
 """
 
 import asyncio
@@ -20,6 +20,9 @@ from routemaster.cli.importer.run import Plan, take_over
 from routemaster.errors import RoutemasterError
 from tests.bus import HERE, ROUTEMASTER, Bus, Store, running_bus
 from tests.cli.importer.original import Original
+from tests.store.conftest import link, room
+
+__all__ = ["link", "room"]  # fixtures
 
 DATABASE = 7
 FAILED, REFUSED = 1, 2

@@ -1,6 +1,6 @@
 """A store as the original's last version writes it: the same keys, by the same steps, in the same bytes.
 
-Nothing here knows our code. `ingest` is the original's script of that name, `promote`, `fail` and `delete` too.
+Nothing here knows our code. `ingest`, `promote`, `fail` and `delete` are scripts of the original.
 """
 
 import base64

@@ -403,6 +403,21 @@ def test_who_is_here_already_keeps_what_it_has(
     assert _client(target, "shop") == made.json["client"]
 
 
+def test_a_subscription_in_the_channel_format_gets_that(
+    original: Original, run: Run, shop: str, target: Bus, inbox: Inbox
+):
+    made = target.root.post("/api_tokens", {"name": "mail", "token": original.token("mail")})
+    caller = target.caller(made.json["token"])
+    caller.subscribe(inbox.url, "orders")
+    assert caller.delete("/subscriber").status == 204
+    wanted = {"channels": ["orders"], "callback": inbox.url, "uuid": "x", "timeout": 0, "max": 9}
+    assert caller.post("/queue", wanted).status == 204
+    original.subscribe(made.json["token"], inbox.url, "orders")
+    original.ingest(made.json["token"], event_bytes("orders", url(1), "create", 5))
+    assert run().is_whole
+    assert inbox.until_events(1) == [{"channel": "orders", "event": "created", "url": url(1), "t": 5}]
+
+
 def _client(target: Bus, name: str) -> str:
     return next(row["token"] for row in target.root.get("/api_tokens").json if row["name"] == name)
 
@@ -499,6 +514,8 @@ def test_an_old_bus_that_works_is_refused(original: Original, run: Run, mail: st
     refused = run().error
     assert re.search(r"a worker of it was last heard of 2\d s ago", refused) and "--force" in refused
     assert target.accepted() == 0
+    looked = run(dry_run=True)
+    assert looked.is_whole and "stop it before" in looked.account["notes"][0]
     forced = run(force=True)
     assert (forced.is_whole, forced.account["events"]["taken"]) == (True, 2)
     assert "at work" in forced.account["notes"][0]
@@ -519,6 +536,7 @@ def test_an_old_bus_that_is_published_to_is_refused(
     thread.start()
     try:
         assert "its counts change" in run(watch_s=1.0).error
+        assert run(dry_run=True, watch_s=1.0).is_whole
         assert run(force=True).account["changed_meanwhile"]
     finally:
         stop.set()
