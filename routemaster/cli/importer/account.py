@@ -82,11 +82,11 @@ def show(account: Account) -> RenderableType:
 def _remarks(account: Account) -> list[str]:
     lines = list(account.notes)
     if account.orphaned_batches:
-        lines.append(f"{account.orphaned_batches:,} batches of nobody who is subscribed were passed over.")
+        lines.append(f"Batches of nobody who is subscribed, passed over: {account.orphaned_batches:,}.")
     if account.without_token:
         lines.append("No token there, and none here until root rotates: " + ", ".join(account.without_token))
     if account.counters:
-        lines.append(f"{len(account.counters)} counters have no place here; --json lists them.")
+        lines.append(f"Counters that have no place here: {len(account.counters)}; --json lists them.")
     if account.left:
         lines.append("Left where they are:")
         lines += [f"  {left.what} {left.name}: {left.why}" for left in account.left[:MOST_SHOWN]]

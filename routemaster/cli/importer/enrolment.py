@@ -67,7 +67,7 @@ class Enrolment:
         client, record = new_client(name, secret, "client", Grants())
         if self._account.dry_run:
             outcome, known = await patiently(lambda: self._imports.look_for_client(digest_of(token)))
-            client = known or client
+            client = known or f"{name}--…"
         else:
             outcome, client = await patiently(lambda: self._imports.client(client, record, digest_of(token)))
         if outcome == "deleted":

@@ -39,7 +39,7 @@ def test_it_prints_an_account(original: Original, command: Command, mail: str):
     assert (done.code, done.err) == (0, "")
     assert lines["tokens"] == ["1", "0", "0"]
     assert lines["events"] == ["4", "0", "0"]
-    assert "1 counters have no place here; --json lists them." in done.out
+    assert "Counters that have no place here: 1; --json lists them." in done.out
 
 
 def test_it_prints_json(command: Command, mail: str):
