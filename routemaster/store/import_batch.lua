@@ -7,8 +7,9 @@
 -- ARGV  1 the batch there, 2 how many of its messages were taken before and 3 are after this, 4 subscriber,
 --       5 incarnation, 6 set and 7 parallelism of the lanes, 8 when it was created, 9 attempts,
 --       10 'open' if it was still filling there, 11 generation candidate, 12 number of events, 13 how many of
---       each topic (JSON), 14 side columns (JSON), then for each lane: its number, the id of its new batch,
---       number of events, these as they are delivered, separated by ",\n", and as the lane wants them ('' if the same)
+--       each topic (JSON), 14 side columns (JSON), 15 received at (here, when their ids were made), then for each
+--       lane: its number, the id of its new batch, number of events, these as they are delivered, separated by
+--       ",\n", and as the lane wants them ('' if the same)
 -- Returns 'done'; or, with nothing changed: 'elsewhere' (another import has taken more of it), 'moved' (the
 -- lanes are others by now) or 'gone' (the subscription).  Cost: O(lanes + bytes).
 --@ use batches
@@ -16,8 +17,8 @@
 local bid, from, to, subscriber = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local incarnation, set, parallelism = ARGV[5], ARGV[6], ARGV[7]
 local created_at, attempts, is_open, candidate = tonumber(ARGV[8]), ARGV[9], ARGV[10] == 'open', ARGV[11]
-local count, counts, side = tonumber(ARGV[12]), ARGV[13], ARGV[14]
-local FIRST, WIDTH = 15, 5
+local count, counts, side, received_at = tonumber(ARGV[12]), ARGV[13], ARGV[14], ARGV[15]
+local FIRST, WIDTH = 16, 5
 local NO_LIMIT = 9007199254740992 -- of the log's bytes: the bus trims it by its own settings
 
 if tonumber(redis.call('HGET', ns .. 'import:batches', bid) or 0) ~= from then return 'elsewhere' end
@@ -39,12 +40,11 @@ local function put(n, new_bid, generation, first_seq, events, text)
   local stays = is_open and events < tonumber(s[4])
   if stays then redis.call('SADD', ns .. 'batches:current:' .. lane, new_bid) else seal(lane, new_bid) end
   redis.call('HINCRBY', ns .. 'batches:gauges:batch', subscriber, 1)
-  local l = redis.call('HMGET', ns .. 'lane:' .. lane, 'waiting', 'not_before')
-  if not l[1] then
-    local job, rest = deliver_job(lane), tonumber(l[2] or 0)
-    local is_ready = redis.call('LLEN', ns .. 'batches:ready:' .. lane) > 0
-    enqueue(MAIN, job, math.max(rest, is_ready and now or created_at + tonumber(s[5])))
-    if is_ready and rest <= now then hasten(MAIN, job) end
+  if redis.call('LLEN', ns .. 'batches:ready:' .. lane) > 0 then
+    rouse(lane)
+  else
+    local l = redis.call('HMGET', ns .. 'lane:' .. lane, 'waiting', 'not_before')
+    if not l[1] then enqueue(MAIN, deliver_job(lane), math.max(tonumber(l[2] or 0), created_at + tonumber(s[5]))) end
   end
 end
 
@@ -53,7 +53,7 @@ if count > 0 then
   local generation = generation_of('events', candidate)
   local lines = {}
   for i = FIRST, #ARGV, WIDTH do lines[#lines + 1] = ARGV[i + 3] end
-  local seq = append_block('events', generation, count, now, counts, side, table.concat(lines, SEPARATOR), NO_LIMIT)
+  local seq = append_block('events', generation, count, received_at, counts, side, table.concat(lines, SEPARATOR), NO_LIMIT)
   for topic, n in pairs(cjson.decode(counts)) do
     redis.call('HINCRBY', ns .. 'counters', 'accepted:' .. topic, n)
   end

@@ -4,6 +4,7 @@ Each call takes one thing over whole, with the note that it was, in one step: wh
 kill or on another day, adds nothing. What somebody changed or deleted here since is left as it is.
 """
 
+import time
 from typing import Any, NamedTuple
 
 import msgspec
@@ -109,6 +110,7 @@ class Imports:
             sum(group.events for group in piece.groups),
             msgspec.json.encode(piece.counts),
             msgspec.json.encode(piece.side),
+            time.time_ns() // 1_000_000,
             *flat,
         )
         return outcome.decode()

@@ -15,6 +15,7 @@ from tests.bus import Bus, Store
 from tests.cli.importer.conftest import Command, Run
 from tests.cli.importer.original import Original, event_bytes, now_ms
 from tests.receiver import Inbox
+from tests.until import until
 
 CLIENT = re.compile(r"[a-z-]+--[0-9a-f]{12}")
 
@@ -197,6 +198,20 @@ def test_the_books_balance(original: Original, run: Run, shop: str, mail: str, t
     assert sum(sum(block.values()) for block in logged) == 11
     queued = target.redis.hgetall(target.key("batches:gauges:event"))
     assert {f"routed:{name.decode()}": int(count) for name, count in queued.items()} == routed
+
+
+def test_an_event_can_be_traced_by_its_new_id(
+    original: Original, run: Run, mail: str, shop: str, inbox: Inbox, target: Bus
+):
+    original.ingest(mail, *events(1, 7))
+    run()
+    fifth = inbox.until_events(7)[4]
+    gauges, client = target.key("batches:gauges:event"), _client(target, "mail")
+    until(lambda: target.redis.hget(gauges, client) == b"0", "all to be settled")
+    traced = target.root.get(f"/events/{fifth['id']}").json
+    assert (traced["url"], traced["seq"], traced["publisher"]) == (url(5), 5, _client(target, "shop"))
+    (routed,) = traced["subscribers"]
+    assert (routed["subscriber"], routed["state"]) == (client, "delivered")
 
 
 def test_what_is_no_event_is_passed_over_as_it_was_there(
@@ -603,7 +618,8 @@ def test_a_target_that_has_little_memory_left_is_not_filled(
     original: Original, run: Run, mail: str, target: Bus
 ):
     original.ingest(mail, *events(1, 1))
-    ran = run(redis_max_mem="1048576")
+    target.redis.set(target.key("much"), bytes(32 * 2**20))
+    ran = run(redis_max_mem="32m")
     assert "little memory left" in ran.account["failed"]
     assert target.accepted() == 0
     assert run().is_whole
