@@ -1,0 +1,1 @@
+"""`routemaster import`: taking over a store of the original Routemaster."""
