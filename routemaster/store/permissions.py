@@ -27,6 +27,7 @@ _USES = {
     "time": "",
     "publish": "CHANNEL 0",
     "del": "KEY",
+    "unlink": "KEY",
     "exists": "KEY",
     "rename": "KEY KEY",
     "pexpire": "KEY 1",

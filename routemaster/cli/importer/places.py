@@ -6,38 +6,27 @@ Refused are one and the same place as source and target, a source of our own kin
 import contextlib
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+import msgspec
+
+from routemaster import store_url
 from routemaster.cli import folder
 from routemaster.cli.importer import layout
 from routemaster.cli.importer.source import Source
 from routemaster.errors import SettingError, StoreUnfit
-from routemaster.settings import PREFIX, STORE_SCHEMES, Settings
+from routemaster.settings import PREFIX, Settings
 from routemaster.store.check import fields_of
-from routemaster.store.connection import connect, shown
 from routemaster.store.link import Link
+from routemaster.store.primary import connect
+from routemaster.store_url import StoreUrl
 
 
-def source_url_of(url: str, password: str | None) -> str:
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        parts, port = None, None
-    if parts is None or parts.scheme not in STORE_SCHEMES or not (parts.hostname or parts.path.strip("/")):
-        scheme = url.split("://", 1)[0] + "://…" if "://" in url else "…"
-        raise SettingError(
-            "--from", scheme, "redis://host:port/db, rediss://host:port/db or unix:///path/to/socket?db=0"
-        )
-    del port
-    if password is None:
-        return url
-    user = quote(unquote(parts.username or ""), safe="")
-    place = parts.netloc.rsplit("@", 1)[-1]
-    return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{place}").geturl()
+def source_url_of(text: str, password: str | None) -> StoreUrl:
+    url = store_url.read(text, "--from")
+    return url if password is None else msgspec.structs.replace(url, password=password)
 
 
-def bus_in(path: Path) -> tuple[str, str | None]:
+def bus_in(path: Path) -> tuple[StoreUrl, str | None]:
     """The store of the bus that runs in a folder, and its root key if it has one of its own."""
     bus = folder.find(path)
     if bus is None:
@@ -50,16 +39,16 @@ def bus_in(path: Path) -> tuple[str, str | None]:
     root_key = None
     with contextlib.suppress(OSError):
         root_key = (path / "root.key").read_text(encoding="ascii").strip()
-    return bus.store_url, root_key
+    return store_url.read(bus.store_url), root_key
 
 
 @contextlib.asynccontextmanager
-async def open_link(url: str, what: str) -> AsyncGenerator[Link, None]:
+async def open_link(url: StoreUrl, what: str) -> AsyncGenerator[Link, None]:
     """A link that is open; who cannot be reached or will not have us is told at once."""
     try:
         (await connect(url)).abort()
     except StoreUnfit as error:
-        raise StoreUnfit(f"{what}, {shown(url)}, refused: {error}") from None
+        raise StoreUnfit(f"{what}, {url}, refused: {error}") from None
     link = Link(url, silence_s=30.0)
     link.open()
     try:
@@ -68,7 +57,7 @@ async def open_link(url: str, what: str) -> AsyncGenerator[Link, None]:
         await link.close()
 
 
-async def find_original(link: Link, prefix: str | None, url: str) -> Source:
+async def find_original(link: Link, prefix: str | None, url: StoreUrl) -> Source:
     """The original's bus in the source store."""
     prefixes = layout.PREFIXES if prefix is None else (prefix,)
     found: list[Source] = []
@@ -82,8 +71,8 @@ async def find_original(link: Link, prefix: str | None, url: str) -> Source:
         names = " or ".join(repr(one) for one in prefixes)
         raise SettingError(
             "--from",
-            shown(url),
-            f"a store of the original; nothing of one begins with {names} in database {_database(url)}"
+            str(url),
+            f"a store of the original; nothing of one begins with {names} in database {url.database}"
             " (--prefix says how its keys begin, the end of the URL which database)",
         )
     if len(found) > 1:
@@ -95,26 +84,20 @@ async def find_original(link: Link, prefix: str | None, url: str) -> Source:
     if await source.has_any(*older):
         raise SettingError(
             "--from",
-            shown(url),
+            str(url),
             "the last layout of the original; what waits in an older one, its own version has to deliver",
         )
     return source
 
 
 async def tell_apart(
-    source: Source, there: tuple[Link, str], here: tuple[Link, str], settings: Settings
+    source: Source, there: tuple[Link, StoreUrl], here: tuple[Link, StoreUrl], settings: Settings
 ) -> None:
     runs = [fields_of(await link.call("INFO", "server")).get("run_id") for link, _ in (there, here)]
-    databases = [_database(url) for _, url in (there, here)]
+    databases = [url.database for _, url in (there, here)]
     if runs[0] == runs[1] and databases[0] == databases[1] and source.prefix == settings.redis_prefix:
         raise SettingError(
             "--from",
-            shown(there[1]),
+            str(there[1]),
             f"another place than the target: set {PREFIX}REDIS_PREFIX, or choose another database or store",
         )
-
-
-def _database(url: str) -> str:
-    parts = urlsplit(url)
-    text = parse_qs(parts.query).get("db", ["0"])[0] if parts.scheme == "unix" else parts.path.strip("/")
-    return text if text.isdigit() else "0"

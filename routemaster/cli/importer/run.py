@@ -23,10 +23,10 @@ from routemaster.credential import is_same
 from routemaster.errors import RoutemasterError
 from routemaster.settings import Settings
 from routemaster.store.check import check
-from routemaster.store.connection import shown
 from routemaster.store.imports import Imports
 from routemaster.store.link import Link
 from routemaster.store.upkeep import Upkeep
+from routemaster.store_url import StoreUrl
 from routemaster.uid import Maker
 
 TELL_EVERY_S = 2.0
@@ -72,11 +72,11 @@ async def take_over(plan: Plan) -> Account:
         await tell_apart(source, (there, source_url), (here, target_url), plan.settings)
         await _check_target(here, plan)
         before, is_at_work = await look_for_life(
-            source, shown(source_url), watch_s=plan.watch_s, force=plan.force or plan.dry_run
+            source, str(source_url), watch_s=plan.watch_s, force=plan.force or plan.dry_run
         )
         account = Account(
-            source=f"{shown(source_url)} ({source.prefix or 'no prefix'})",
-            target=f"{shown(target_url)} ({plan.settings.redis_prefix})",
+            source=f"{source_url} ({source.prefix or 'no prefix'})",
+            target=f"{target_url} ({plan.settings.redis_prefix})",
             dry_run=plan.dry_run,
         )
         if is_at_work:
@@ -114,7 +114,7 @@ async def _take(plan: Plan, account: Account, source: Source, here: Link, root_k
     await backlog.take()
 
 
-def _target_of(plan: Plan) -> tuple[str, str | None]:
+def _target_of(plan: Plan) -> tuple[StoreUrl, str | None]:
     """The store to take things into, and the root key of its bus, as far as that is known."""
     if plan.is_url_given and not plan.is_folder_given:
         return plan.settings.redis_url, plan.settings.root_key

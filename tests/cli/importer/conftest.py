@@ -20,9 +20,9 @@ from routemaster.cli.importer.run import Plan, take_over
 from routemaster.errors import RoutemasterError
 from tests.bus import HERE, ROUTEMASTER, Bus, Store, running_bus
 from tests.cli.importer.original import Original
-from tests.store.conftest import link, room
+from tests.store.conftest import link, room, user
 
-__all__ = ["link", "room"]  # fixtures
+__all__ = ["link", "room", "user"]  # fixtures
 
 DATABASE = 7
 FAILED, REFUSED = 1, 2
