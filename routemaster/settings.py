@@ -21,6 +21,7 @@ from routemaster.errors import SettingError
 
 PREFIX = "ROUTEMASTER_"
 TOKEN = re.compile(r"[A-Za-z0-9_-]{8,64}")
+OF_COMMANDS = ("URL", "TOKEN", "TOKEN_FILE", "CA", "DIR", "SIGNING_SECRET")  # which read them themselves
 STORE_SCHEMES = ("redis", "rediss", "unix")
 NEAR = 0.75  # PROT is as near to PORT
 # What Kubernetes and Docker put into the environment of those who run beside a service `routemaster-…`.
@@ -89,7 +90,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def load(environ: Mapping[str, str] | None = None) -> Settings:
     """Read every ROUTEMASTER_* variable, or raise SettingError for the first that is unusable."""
     env = os.environ if environ is None else environ
-    _check_names(env)
+    check_names(env)
     values: dict[str, object] = {}
     for field, parse in _PARSERS.items():
         name = PREFIX + field.upper()
@@ -104,9 +105,9 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     return settings
 
 
-def _check_names(env: Mapping[str, str]) -> None:
+def check_names(env: Mapping[str, str]) -> None:
     """A setting that is misspelt would be ignored in silence. What is no near miss is somebody else's."""
-    known = [*(field.upper() for field in _PARSERS), "ROOT_KEY_FILE"]
+    known = [*(field.upper() for field in _PARSERS), "ROOT_KEY_FILE", *OF_COMMANDS]
     for variable, value in env.items():
         name = variable.removeprefix(PREFIX)
         if name == variable or name in known or not value or _is_injected(name, value):
