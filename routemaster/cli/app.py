@@ -15,12 +15,13 @@ import typer
 
 from routemaster import settings
 from routemaster.cli import dead, events, subscribers, token, topics
-from routemaster.cli.exits import EXIT_CODES, RUNS, code_of
+from routemaster.cli.exits import ASKS, EXIT_CODES, RUNS, code_of
 from routemaster.cli.place import DEFAULT_FOLDER
+from routemaster.cli.publish import publish
 from routemaster.errors import RoutemasterError
 from routemaster.settings import PREFIX, Settings
 
-RUNNING, WATCHING = "Run a bus", "Look after a bus"
+RUNNING, USING, WATCHING = "Run a bus", "Use a bus", "Look after a bus"
 
 
 def _show_version(wanted: bool) -> None:
@@ -168,6 +169,7 @@ def demo(
     raise typer.Exit(run(Plan(seconds=seconds, folder=folder, as_json=as_json)))
 
 
+app.command(epilog=ASKS, rich_help_panel=USING)(publish)
 app.add_typer(token.app, name="token", rich_help_panel=WATCHING)
 app.add_typer(topics.app, name="topics", rich_help_panel=WATCHING)
 app.add_typer(subscribers.app, name="subscribers", rich_help_panel=WATCHING)
