@@ -18,6 +18,7 @@ from routemaster.cli import dead, events, subscribers, token, topics
 from routemaster.cli.exits import ASKS, EXIT_CODES, RUNS, code_of
 from routemaster.cli.place import DEFAULT_FOLDER
 from routemaster.cli.publish import publish
+from routemaster.cli.subscribe import subscribe, unsubscribe
 from routemaster.errors import RoutemasterError
 from routemaster.settings import PREFIX, Settings
 
@@ -170,6 +171,8 @@ def demo(
 
 
 app.command(epilog=ASKS, rich_help_panel=USING)(publish)
+app.command(epilog=ASKS, rich_help_panel=USING)(subscribe)
+app.command(epilog=ASKS, rich_help_panel=USING)(unsubscribe)
 app.add_typer(token.app, name="token", rich_help_panel=WATCHING)
 app.add_typer(topics.app, name="topics", rich_help_panel=WATCHING)
 app.add_typer(subscribers.app, name="subscribers", rich_help_panel=WATCHING)
