@@ -18,6 +18,7 @@ from routemaster.cli import dead, events, subscribers, token, topics
 from routemaster.cli.exits import ASKS, EXIT_CODES, RUNS, code_of
 from routemaster.cli.place import DEFAULT_FOLDER
 from routemaster.cli.publish import publish
+from routemaster.cli.status.command import status
 from routemaster.cli.subscribe import subscribe, unsubscribe
 from routemaster.errors import RoutemasterError
 from routemaster.settings import PREFIX, Settings
@@ -178,6 +179,7 @@ app.add_typer(topics.app, name="topics", rich_help_panel=WATCHING)
 app.add_typer(subscribers.app, name="subscribers", rich_help_panel=WATCHING)
 app.add_typer(events.app, name="events", rich_help_panel=WATCHING)
 app.add_typer(dead.app, name="dead", rich_help_panel=WATCHING)
+app.command(epilog=ASKS, rich_help_panel=WATCHING)(status)
 
 
 def main() -> None:
