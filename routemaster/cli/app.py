@@ -15,7 +15,8 @@ import typer
 
 from routemaster import settings
 from routemaster.cli import dead, events, subscribers, token, topics
-from routemaster.cli.exits import ASKS, EXIT_CODES, RUNS, code_of
+from routemaster.cli.doctor.command import doctor
+from routemaster.cli.exits import ASKS, DIAGNOSES, EXIT_CODES, RUNS, code_of
 from routemaster.cli.place import DEFAULT_FOLDER
 from routemaster.cli.publish import publish
 from routemaster.cli.status.command import status
@@ -180,6 +181,7 @@ app.add_typer(subscribers.app, name="subscribers", rich_help_panel=WATCHING)
 app.add_typer(events.app, name="events", rich_help_panel=WATCHING)
 app.add_typer(dead.app, name="dead", rich_help_panel=WATCHING)
 app.command(epilog=ASKS, rich_help_panel=WATCHING)(status)
+app.command(epilog=DIAGNOSES, rich_help_panel=WATCHING)(doctor)
 
 
 def main() -> None:
