@@ -8,6 +8,8 @@ RoutemasterError
 │   ├── StoreFull       it refuses writes for want of memory or disk: try again later
 │   └── StoreUnfit      it is reachable but not one we can run on (version, layout, policy)
 ├── BusRunning          another supervisor holds the folder
+├── BusAway             a bus cannot be reached, or cannot take anything just now: try again later
+├── Refused             a bus does not do what was asked; says why, in its own words
 └── StartFailed         a bus could not be brought up: a port that is taken, a child that keeps dying
 
 The store's own errors are translated at its edge (store/connection.py); the mapping of these to
@@ -53,6 +55,16 @@ class StoreUnfit(StoreError):
 
 
 class BusRunning(RoutemasterError):
+    pass
+
+
+class BusAway(RoutemasterError):
+    def __init__(self, text: str, *, was_sent: bool = False) -> None:
+        super().__init__(text)
+        self.was_sent = was_sent  # the request may have arrived, and may have been acted on
+
+
+class Refused(RoutemasterError):
     pass
 
 

@@ -22,6 +22,16 @@ from routemaster.store_url import StoreUrl
 
 PREFIX = "ROUTEMASTER_"
 TOKEN = re.compile(r"[A-Za-z0-9_-]{8,64}")
+OF_COMMANDS = (
+    "URL",
+    "TOKEN",
+    "TOKEN_FILE",
+    "CA",
+    "DIR",
+    "SIGNING_SECRET",
+    "IMPORT_FROM",
+    "IMPORT_PASSWORD",
+)  # which read them
 NEAR = 0.75  # PROT is as near to PORT
 # What Kubernetes and Docker put into the environment of those who run beside a service `routemaster-…`.
 _INJECTED = re.compile(r"SERVICE_(HOST|PORT)|PORT_[0-9]+_(TCP|UDP|SCTP)")
@@ -97,7 +107,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def load(environ: Mapping[str, str] | None = None) -> Settings:
     """Read every ROUTEMASTER_* variable, or raise SettingError for the first that is unusable."""
     env = os.environ if environ is None else environ
-    _check_names(env)
+    check_names(env)
     values: dict[str, object] = {}
     for field, parse in _PARSERS.items():
         name = PREFIX + field.upper()
@@ -143,9 +153,10 @@ def _whole_url(settings: Settings) -> StoreUrl:
     return msgspec.structs.replace(url, **more)
 
 
-def _check_names(env: Mapping[str, str]) -> None:
+def check_names(env: Mapping[str, str]) -> None:
     """A setting that is misspelt would be ignored in silence. What is no near miss is somebody else's."""
-    known = [field.upper() for field in _PARSERS] + [f"{field.upper()}_FILE" for field in _FROM_FILES]
+    files = [f"{field.upper()}_FILE" for field in _FROM_FILES]
+    known = [*(field.upper() for field in _PARSERS), *files, *OF_COMMANDS]
     for variable, value in env.items():
         name = variable.removeprefix(PREFIX)
         if name == variable or name in known or not value or _is_injected(name, value):

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from routemaster.errors import SettingError
-from routemaster.settings import Settings, load
+from routemaster.settings import OF_COMMANDS, Settings, load
 
 
 def test_an_empty_environment_gives_the_defaults():
@@ -173,6 +173,11 @@ def test_a_misspelt_variable_stops_the_start_and_is_told_the_right_name(written:
     assert caught.value.name == f"ROUTEMASTER_{written}"
     assert f"is ROUTEMASTER_{meant} meant?" in str(caught.value)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", OF_COMMANDS)
+def test_what_commands_read_is_no_misspelling(name: str):
+    load({f"ROUTEMASTER_{name}": "anything"})
 
 
 def test_what_others_put_into_the_environment_is_left_alone():

@@ -1,6 +1,6 @@
-"""The command line. Each command turns flags and ROUTEMASTER_* into settings and hands over.
+"""The command line: the table of all commands. Each turns flags and ROUTEMASTER_* into settings, and hands
+over; those on one noun are in a file of its name, exit codes in exits.py.
 
-Exit codes: 0 fine, 1 failed, 2 wrong usage or settings, 3 the folder is in use.
 A part is imported when its command runs, so that `--help` answers at once.
 """
 
@@ -8,28 +8,34 @@ import io
 import os
 import socket
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
-import structlog
 import typer
 
-from routemaster import logs, settings
-from routemaster.errors import BusRunning, RoutemasterError, SettingError
+from routemaster import settings
+from routemaster.cli import dead, events, subscribers, token, topics
+from routemaster.cli.doctor.command import doctor
+from routemaster.cli.exits import ASKS, DIAGNOSES, EXIT_CODES, RUNS, code_of
+from routemaster.cli.importer.command import import_
+from routemaster.cli.place import DEFAULT_FOLDER
+from routemaster.cli.publish import publish
+from routemaster.cli.status.command import status
+from routemaster.cli.subscribe import subscribe, unsubscribe
+from routemaster.errors import RoutemasterError
 from routemaster.settings import PREFIX, Settings
 
-FAILED, WRONG_USAGE, FOLDER_IN_USE = 1, 2, 3
-EXIT_CODES = "Exit codes: 0 fine, 1 failed, 2 wrong usage or settings, 3 the folder is in use."
+RUNNING, USING, WATCHING = "Run a bus", "Use a bus", "Look after a bus"
 
 
 def _show_version(wanted: bool) -> None:
+    from importlib.metadata import version
+
     if wanted:
         print(f"routemaster {version('routemaster-bus')}")
         raise typer.Exit
 
 
-log = structlog.stdlib.get_logger(__name__)
 app = typer.Typer(
     name="routemaster",
     help="An event bus over HTTP. Settings come from ROUTEMASTER_* or from flags; flags win.",
@@ -65,15 +71,15 @@ Cert = Annotated[
 Key = Annotated[str | None, typer.Option("--tls-key", help="The certificate's key (PEM, no password).")]
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command(epilog=RUNS, rich_help_panel=RUNNING)
 def up(
     host: Host = None,
     port: Port = None,
     tls_cert: Cert = None,
     tls_key: Key = None,
-    folder: Annotated[Path, typer.Option("--dir", help="Where the bus keeps all it has.")] = Path(
-        ".routemaster"
-    ),
+    folder: Annotated[
+        Path, typer.Option("--dir", envvar=PREFIX + "DIR", help="Where the bus keeps all it has.")
+    ] = Path(DEFAULT_FOLDER),
     web_processes: Annotated[int, typer.Option("--web", min=1, max=64, help="Web processes.")] = 1,
     slots: Slots = None,
     no_pipeline: Annotated[
@@ -99,7 +105,7 @@ def up(
     bring_up(Plan(folder=folder, settings=_load(environ), environ=environ, web=web_processes))
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command(epilog=RUNS, rich_help_panel=RUNNING)
 def web(
     host: Host = None,
     port: Port = None,
@@ -114,15 +120,18 @@ def web(
       export ROUTEMASTER_REDIS_URL=redis://store:6379 ROUTEMASTER_ROOT_KEY=…
       routemaster web --port 8080
     """
+    import structlog
+
     from routemaster.web.process import run
 
+    log = structlog.stdlib.get_logger(__name__)
     loaded = _load(_environ(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key))
     if loaded.root_key is None and not loaded.clients:
         log.warning("there is no ROUTEMASTER_ROOT_KEY: nobody can manage clients here")
     raise typer.Exit(run(loaded, sockets=None if fd is None else [socket.socket(fileno=fd)]))
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command(epilog=RUNS, rich_help_panel=RUNNING)
 def worker(
     slots: Slots = None,
     name: Annotated[
@@ -140,7 +149,7 @@ def worker(
     raise typer.Exit(run(_load(_environ(worker_threads=slots)), name=name))
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command(epilog=RUNS, rich_help_panel=RUNNING)
 def demo(
     seconds: Annotated[float, typer.Option(min=1, max=3600, help="How long to publish.")] = 30,
     folder: Annotated[
@@ -164,65 +173,17 @@ def demo(
     raise typer.Exit(run(Plan(seconds=seconds, folder=folder, as_json=as_json)))
 
 
-@app.command(name="import", epilog=EXIT_CODES)
-def import_(
-    source: Annotated[
-        str,
-        typer.Option(
-            "--from", envvar="ROUTEMASTER_IMPORT_FROM", show_envvar=True, help="The old store's URL."
-        ),
-    ] = "",
-    password: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ROUTEMASTER_IMPORT_PASSWORD",
-            show_envvar=True,
-            hidden=True,
-            help="The old store's password, to keep it out of the list of processes.",
-        ),
-    ] = None,
-    prefix: Annotated[
-        str | None, typer.Option(help="How the old store's keys begin. (default: nothing, or rm:, as found)")
-    ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option("--dir", help="The bus to import into, by its folder. (default .routemaster)"),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")
-    ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Go on although the old bus is at work.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the account as JSON.")] = False,
-    forget: Annotated[
-        bool, typer.Option("--forget", help="Drop the notes of what was taken, once the old store is gone.")
-    ] = False,
-) -> None:
-    """Take over a store of the original Routemaster: tokens, topics, subscriptions, and what is queued.
-
-    The old store is only read. Run again, it goes on where it was, and adds nothing twice.
-    Into ROUTEMASTER_REDIS_URL, or the bus that runs in --dir. Exits with 1 when something was left.
-
-    \b
-    Examples:
-      routemaster import --from redis://old-store:6379 --dry-run
-      ROUTEMASTER_IMPORT_FROM=rediss://:secret@old-store:6379/2 routemaster import --json
-    """
-    from routemaster.cli.importer import run as importer
-
-    loaded = _load(_environ())
-    plan = importer.Plan(
-        source_url=source,
-        password=password,
-        prefix=prefix,
-        settings=loaded,
-        folder=folder or Path(".routemaster"),
-        is_folder_given=folder is not None,
-        is_url_given=bool(os.environ.get(PREFIX + "REDIS_URL")),
-        dry_run=dry_run,
-        force=force,
-        as_json=as_json,
-    )
-    raise typer.Exit(importer.forget(plan) if forget else importer.run(plan))
+app.command(epilog=ASKS, rich_help_panel=USING)(publish)
+app.command(epilog=ASKS, rich_help_panel=USING)(subscribe)
+app.command(epilog=ASKS, rich_help_panel=USING)(unsubscribe)
+app.add_typer(token.app, name="token", rich_help_panel=WATCHING)
+app.add_typer(topics.app, name="topics", rich_help_panel=WATCHING)
+app.add_typer(subscribers.app, name="subscribers", rich_help_panel=WATCHING)
+app.add_typer(events.app, name="events", rich_help_panel=WATCHING)
+app.add_typer(dead.app, name="dead", rich_help_panel=WATCHING)
+app.command(epilog=ASKS, rich_help_panel=WATCHING)(status)
+app.command(epilog=DIAGNOSES, rich_help_panel=WATCHING)(doctor)
+app.command(name="import", epilog=RUNS, rich_help_panel=WATCHING)(import_)
 
 
 def main() -> None:
@@ -233,17 +194,7 @@ def main() -> None:
         app()
     except RoutemasterError as error:
         print(f"routemaster: {error}", file=sys.stderr)
-        sys.exit(_exit_code(error))
-
-
-def _exit_code(error: RoutemasterError) -> int:
-    match error:
-        case SettingError():
-            return WRONG_USAGE
-        case BusRunning():
-            return FOLDER_IN_USE
-        case _:
-            return FAILED
+        sys.exit(code_of(error))
 
 
 def _environ(**flags: str | int | None) -> dict[str, str]:
@@ -252,6 +203,8 @@ def _environ(**flags: str | int | None) -> dict[str, str]:
 
 
 def _load(environ: dict[str, str]) -> Settings:
+    from routemaster import logs
+
     loaded = settings.load(environ)
     logs.configure(loaded.log_level, loaded.log_format)
     return loaded

@@ -49,7 +49,7 @@ class EmbeddedStore:
         write_private(config, "".join(f"{k} {v}\n" for k, v in self._config().items()).encode())
         return Child(
             name="store",
-            command=(_server(), str(config)),
+            command=(binary(), str(config)),
             environ={"GLIBC_TUNABLES": MALLOC, **environ},
             pass_fds=(lock_fd,),
             grace_s=30.0,
@@ -103,7 +103,8 @@ def machine_memory_bytes() -> int:
         return physical
 
 
-def _server() -> str:
+def binary() -> str:
+    """The store's program, or StartFailed with what to do."""
     try:
         return str(get_binary_path())
     except Exception as error:

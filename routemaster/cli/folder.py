@@ -28,6 +28,11 @@ class Bus(msgspec.Struct, frozen=True, kw_only=True):
     pids: dict[str, int]
     tls_cert: str | None = None  # what it serves with, where that is https
 
+    @property
+    def runs(self) -> bool:
+        """Whether who announced it still lives: one that was killed leaves its announcement."""
+        return _alive(self.pid)
+
 
 class Folder:
     """A folder that is held by this process, from its making to `release`."""

@@ -1,0 +1,1 @@
+"""`routemaster status`: what a bus does just now, as a screen, as text or as JSON."""
