@@ -7,7 +7,12 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+DOCUMENTS = (
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
+)
 
 
 def linked(name: str) -> list[str]:
@@ -17,7 +22,9 @@ def linked(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_linked_path_exists(name: str):
-    assert [target for target in linked(name) if not (ROOT / target.split("#")[0]).exists()] == []
+    assert [
+        target for target in linked(name) if not (ROOT / name).parent.joinpath(target.split("#")[0]).exists()
+    ] == []
 
 
 def test_links_are_found():
