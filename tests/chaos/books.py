@@ -12,7 +12,7 @@ from tests.chaos.ledger import Name, name_of
 from tests.until import until
 
 STAYS = re.compile(
-    r"layout|epoch|registry:changes|clients|tokens|topics|topic:.*|subscribers|subscriber:.*|topics:.*"
+    r"layout|epoch|registry:changes|histograms|clients|tokens|topics|topic:.*|subscribers|subscriber:.*|topics:.*"
     r"|subscribers:.*|counters|workers|log:(events|deliveries)(:(seq|bytes|trimmed|generations|gaps))?"
     r"|ids:(current|previous|started)|jobs:pending:index:aux"
 )

@@ -20,6 +20,7 @@ PACKAGE = FOLDER.parent
 PAGE = PACKAGE.parent / "docs" / "store.md"
 TO_SENTINELS = {"sentinel"}
 WITHOUT_PERMISSION = {"auth"}  # everybody may
+BY_OPERATORS = {"config"}  # asked by `doctor` alone, which does without where it may not
 
 
 def used() -> set[str]:
@@ -31,7 +32,7 @@ def used() -> set[str]:
         for call in re.findall(r"""\.(?:call|send)\(\s*((?:"[A-Z]+"(?:,\s*)?)+)""", path.read_text()):
             words = re.findall(r'"([A-Z]+)"', call)
             found.add("|".join(words[: 2 if words[0] == "SCRIPT" else 1]).lower())
-    return found - TO_SENTINELS - WITHOUT_PERMISSION
+    return found - TO_SENTINELS - WITHOUT_PERMISSION - BY_OPERATORS
 
 
 @pytest.fixture
