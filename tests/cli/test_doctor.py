@@ -183,9 +183,10 @@ def test_a_store_that_is_not_there_is_a_problem_without_its_password(nowhere: Co
         (("CONFIG", "SET", "maxmemory", "0"), "store memory", "warning", "no limit"),
         (("CONFIG", "SET", "maxmemory", "8mb"), "store memory", "warning", "of 8.0 MiB used"),
         (("SET", "rm:layout", "99"), "store layout", "problem", "99"),
+        (("ACL", "SETUSER", "default", ">hunter2-hunter2", "-@all"), "store", "problem", "refuses: NOAUTH"),
         (("REPLICAOF", "127.0.0.1", "1"), "store role", "problem", "replica"),
     ],
-    ids=["policy", "everysec", "no-aof", "no-limit", "full", "layout", "replica"],
+    ids=["policy", "everysec", "no-aof", "no-limit", "full", "layout", "refused", "replica"],
 )
 def test_what_a_store_should_not_be_is_told(
     nowhere: Commands, change: tuple[str, ...], check: str, verdict: str, said: str
@@ -207,9 +208,12 @@ def test_a_store_that_forbids_config_is_no_problem(nowhere: Commands):
 
 def test_a_store_that_forbids_what_we_need_is(nowhere: Commands):
     with running_store() as store:
-        store.redis.execute_command("ACL", "SETUSER", "default", "-info")
+        store.redis.execute_command("ACL", "SETUSER", "default", "-zadd", "-info")
         found = examined(nowhere, "--port", "0", code=1, redis_url=store.url)
-    assert "NOPERM" in found["store"]["seen"]
+        assert "NOPERM" in found["store"]["seen"]
+        store.redis.execute_command("ACL", "SETUSER", "default", "+info")
+        found = examined(nowhere, "--port", "0", code=1, redis_url=store.url)
+    assert found["store permissions"]["seen"] == "our user may not run ZADD"
 
 
 def test_it_writes_nothing_into_a_store(nowhere: Commands):

@@ -12,6 +12,7 @@ from routemaster.cli.place import Place, at_bus
 if TYPE_CHECKING:
     from routemaster.cli.doctor.finding import Finding
     from routemaster.settings import Settings
+    from routemaster.store_url import StoreUrl
 
 STYLES = {"ok": "green", "info": "dim", "warning": "yellow", "problem": "red bold"}
 
@@ -71,7 +72,7 @@ def _examine(place: Place, host: str | None, port: int | None) -> "Iterator[Find
     yield from trouble
     yield from _safely("limits", lambda: machine.limits(loaded.worker_threads))
     yield from _safely("clock", machine.clock)
-    store_url = environ.get(PREFIX + "REDIS_URL")
+    store_url = loaded.redis_url if environ.get(PREFIX + "REDIS_URL") else None
     is_remote = place.url is not None or (place.folder is None and bool(environ.get(PREFIX + "URL")))
     folder: Path = folder_of(place)
     if not is_remote:
@@ -104,7 +105,7 @@ def _settings(environ: dict[str, str]) -> "tuple[Settings, list[Finding]]":
     return loaded, [Finding("settings", "ok", ", ".join(given) or "none are set: the defaults hold")]
 
 
-def _ask_store(url: str, settings: "Settings") -> "Iterator[Finding]":
+def _ask_store(url: "StoreUrl | str", settings: "Settings") -> "Iterator[Finding]":
     import asyncio
 
     from routemaster.cli.doctor import store

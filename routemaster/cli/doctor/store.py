@@ -10,39 +10,40 @@ from typing import Any
 
 from routemaster.cli.doctor.finding import Finding, Verdict
 from routemaster.cli.output import size, span
-from routemaster.cli.place import without_credentials
 from routemaster.errors import StoreAway, StoreError
 from routemaster.settings import PREFIX, Settings
 from routemaster.store.check import LAYOUT, REDIS_FLOOR, VALKEY_FLOOR, fields_of
 from routemaster.store.link import Link
+from routemaster.store.permissions import lacking
+from routemaster.store_url import StoreUrl
 
 FAR_MS, NEAR_FULL, SKEW_MS, LARGE_SKEW_MS = 5.0, 0.9, 1_000, 60_000
-PATIENCE_S, ASK_S = 4.0, 8.0
+PATIENCE_S, ASK_S = 3.0, 8.0
 
 
-async def check(url: str, settings: Settings) -> list[Finding]:
+async def check(url: StoreUrl | str, settings: Settings) -> list[Finding]:
     found: list[Finding] = []
-    shown = without_credentials(url)
     link = Link(url, patience_s=PATIENCE_S)
     link.open()
     try:
         async with asyncio.timeout(ASK_S):
-            async for finding in _look(link, shown, settings):
+            async for finding in _look(link, settings):
                 found.append(finding)
     except TimeoutError:
-        found.append(Finding("store", "problem", f"{shown} does not answer", "look at its log and its load"))
-    except StoreAway as error:
-        advice = f"start it, or correct {PREFIX}REDIS_URL"
-        found.append(Finding("store", "problem", f"{shown}: {error}", advice))
+        found.append(
+            Finding("store", "problem", f"{link.url} does not answer", "look at its log and its load")
+        )
     except StoreError as error:
-        advice = f"give {PREFIX}REDIS_URL a user (and its password) that may do what Routemaster needs"
-        found.append(Finding("store", "problem", f"{shown}: {error}", advice))
+        is_away = isinstance(error, StoreAway) and link.refusal is None
+        advice = "start it, or correct" if is_away else "let us in: docs/store.md says how; or correct"
+        seen = str(error) if str(link.url) in str(error) else f"{link.url}: {error}"
+        found.append(Finding("store", "problem", seen, f"{advice} {PREFIX}REDIS_URL"))
     finally:
         await link.close()
     return found
 
 
-async def _look(link: Link, shown: str, settings: Settings) -> AsyncIterator[Finding]:
+async def _look(link: Link, settings: Settings) -> AsyncIterator[Finding]:
     await link.call("PING")
     began = time.perf_counter()
     await link.call("PING")
@@ -50,9 +51,9 @@ async def _look(link: Link, shown: str, settings: Settings) -> AsyncIterator[Fin
     info: dict[str, str] = {}
     for section in ("server", "memory", "persistence", "replication"):
         info |= fields_of(await link.call("INFO", section))
-    yield _version(info, shown, took_ms)
-    if info.get("role") == "slave":
-        yield Finding("store role", "problem", "it is a replica, and takes no writes", "name its primary")
+    yield _version(info, str(link.url), took_ms)
+    yield _role(info, settings.redis_replicas)
+    yield _permissions(await lacking(link, settings.redis_prefix))
     yield _layout(await link.call("GET", f"{settings.redis_prefix}layout"))
     yield _policy(info)
     yield _memory(info, settings)
@@ -73,6 +74,28 @@ def _version(info: dict[str, str], shown: str, took_ms: float) -> Finding:
     if took_ms > FAR_MS:
         return Finding("store", "warning", seen, "have it nearer: every publish waits for it")
     return Finding("store", "ok", seen)
+
+
+def _role(info: dict[str, str], replicas: int) -> Finding:
+    mode = info.get("redis_mode", info.get("server_mode", "standalone"))
+    if mode != "standalone":
+        advice = "name a single server or a primary; or, led by sentinels, say redis+sentinel://"
+        return Finding("store role", "problem", f"it runs as a {mode}", advice)
+    if info.get("role") == "slave":
+        return Finding("store role", "problem", "it is a replica, and takes no writes", "name its primary")
+    connected = int(info.get("connected_slaves", 0))
+    seen = f"a primary with {connected} replicas"
+    if connected < replicas:
+        advice = f"connect them, or lower {PREFIX}REDIS_REPLICAS: till then, publishing answers 503"
+        return Finding("store role", "problem", f"{seen}, where each publish waits for {replicas}", advice)
+    return Finding("store role", "ok", seen)
+
+
+def _permissions(missing: list[str]) -> Finding:
+    if missing:
+        seen = f"our user may not run {', '.join(name.upper() for name in missing)}"
+        return Finding("store permissions", "problem", seen, "allow it: docs/store.md has the whole rule")
+    return Finding("store permissions", "ok", "our user may run all that it needs")
 
 
 def _layout(layout: bytes | None) -> Finding:
