@@ -27,7 +27,7 @@ def show(
     \b
     Examples:
       routemaster events show -P6jNL3X34Nn2Dj----5
-      routemaster events show -P6jNL3X34Nn2Dj----5 --json | jq '.routed[].state'
+      routemaster events show -P6jNL3X34Nn2Dj----5 --json | jq '.subscribers[].state'
     """
     from routemaster.cli import output
     from routemaster.cli.connect import as_reader
@@ -37,7 +37,7 @@ def show(
     if as_json:
         output.write_json(found)
         return
-    routed: list[dict[str, Any]] = found.pop("routed", None) or found.pop("subscribers", None) or []
+    routed: list[dict[str, Any]] = found.pop("subscribers", None) or []
     looked_at: dict[str, int | None] = found.pop("attempts_looked_at", None) or {}
     output.show(output.fields({name: _field(name, value) for name, value in found.items()}))
     output.write("")

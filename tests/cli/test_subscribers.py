@@ -183,6 +183,20 @@ def test_an_event_that_nobody_knows_is_refused(root: Commands):
     assert "404" in ran.err
 
 
+def test_an_event_is_followed_to_whom_it_went(
+    as_shop: Commands, shop: Caller, bus: Bus, inbox: Inbox, topic: str
+):
+    shop.subscribe(inbox.url, topic, timeout=0)
+    uid = as_shop.ok("publish", topic, "--type", "noop", "--url", "https://a.example/").out.strip()
+    until(lambda: bus.subscriber(shop)["events"]["sent"] == 1, "its delivery")
+    lines = as_shop.ok("events", "show", uid).out.splitlines()
+    fields = dict(line.split(None, 1) for line in lines[: lines.index("")])
+    assert (fields["id"], fields["topic"], fields["publisher"]) == (uid, topic, shop.id)
+    row = lines[-1].split()
+    assert row[:2] == [shop.id, "delivered"]
+    assert "200" in row
+
+
 TRACED = {
     "id": "-P6jNL3X34Nn2Dj----5",
     "topic": "orders",
@@ -199,7 +213,7 @@ TRACED = {
     "traceparent": None,
     "data": {"total": [5]},
     "archived": False,
-    "routed": [
+    "subscribers": [
         {
             "subscriber": "search--0123456789ab",
             "state": "delivered",
@@ -228,13 +242,11 @@ TRACED = {
 }
 
 
-@pytest.mark.parametrize("name", ["routed", "subscribers"])
-def test_a_trace_shows_the_event_and_every_attempt(nowhere: Commands, name: str):
-    trace = {name if key == "routed" else key: value for key, value in TRACED.items()}
-    whole, unrouted = json.dumps(trace).encode(), json.dumps({**trace, name: []}).encode()
+def test_a_trace_shows_the_event_and_every_attempt(nowhere: Commands):
+    whole, unrouted = json.dumps(TRACED).encode(), json.dumps({**TRACED, "subscribers": []}).encode()
     with running_page({f"/events/{TRACED['id']}": (200, whole)}, (200, unrouted)) as page:
         commands = nowhere.having(url=page.url, token=ROOT_KEY)
-        assert commands.ok("events", "show", TRACED["id"], "--json").json == trace
+        assert commands.ok("events", "show", TRACED["id"], "--json").json == TRACED
         out = commands.ok("events", "show", TRACED["id"]).out
         assert "nobody" in commands.ok("events", "show", "-P6jNL3X34Nn2Dj----6").out
     head, table = out.split("\n\n")

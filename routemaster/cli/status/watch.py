@@ -26,30 +26,18 @@ class Watch:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._looks: deque[_Look] = deque(maxlen=KEPT)
-        self._has_metrics = True
 
     def look(self) -> Snapshot:
         """Ask the bus, and compare; BusAway or Refused when it does not say."""
         topics = self._session.get("/topics", list[dict[str, Any]])
         subscriptions = self._session.get("/subscriptions", list[dict[str, Any]])
+        metrics = Metrics(self._session.do("GET", "/metrics").body.decode("utf-8", "replace"))
         counts = {("accepted", row["name"]): int(row["events"]) for row in topics}
         for row in subscriptions:
             counts["delivered", row["subscriber"]] = int(row["events"]["sent"])
             counts["failed", row["subscriber"]] = int(row["events"].get("failed") or 0)
-        self._looks.append(_Look(time.monotonic(), topics, subscriptions, self._metrics(), counts))
+        self._looks.append(_Look(time.monotonic(), topics, subscriptions, metrics, counts))
         return self._compare(self._looks[0], self._looks[-1])
-
-    def _metrics(self) -> Metrics:
-        """Those of a bus that has them."""
-        if not self._has_metrics:
-            return Metrics("")
-        answer = self._session.ask("GET", "/metrics")
-        if answer.status == 404:
-            self._has_metrics = False
-            return Metrics("")
-        if answer.status != 200:
-            raise self._session.error(answer)
-        return Metrics(answer.body.decode("utf-8", "replace"))
 
     def _compare(self, then: _Look, now: _Look) -> Snapshot:
         over_s = now.at - then.at
