@@ -365,10 +365,12 @@ def test_a_folder_that_cannot_be_written_is_told(here: Commands, tmp_path: Path)
     assert ran.code == 2 and "--dir" in ran.err
 
 
-def test_up_takes_the_folder_of_the_environment(nowhere: Commands):
+def test_up_and_import_take_the_folder_of_the_environment(nowhere: Commands):
     (nowhere.folder / "file").touch()
     ran = nowhere("up", "--port", "0", dir="file/bus")
     assert ran.code == 2 and "--dir='file/bus'" in ran.err
+    ran = nowhere("import", "--from", "redis://127.0.0.1:1", dir="elsewhere")
+    assert "elsewhere" in ran.err
 
 
 def test_what_throws_away_asks_first(here: Commands, on_terminal: OnTerminal):

@@ -32,7 +32,10 @@ def import_(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--dir", help="The bus to import into, by its folder. (default .routemaster)"),
+        typer.Option(
+            "--dir",
+            help=f"The bus to import into, by its folder. (default ${PREFIX}DIR, or {DEFAULT_FOLDER})",
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")
@@ -63,7 +66,7 @@ def import_(
         password=password,
         prefix=prefix,
         settings=loaded,
-        folder=folder or Path(DEFAULT_FOLDER),
+        folder=folder or Path(os.environ.get(PREFIX + "DIR") or DEFAULT_FOLDER),
         is_folder_given=folder is not None,
         is_url_given=bool(os.environ.get(PREFIX + "REDIS_URL")),
         dry_run=dry_run,
