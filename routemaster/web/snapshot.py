@@ -31,13 +31,14 @@ class Lane(NamedTuple):
 class Route:
     """Where the events of one address go. Addresses that go to the same lanes share one."""
 
-    __slots__ = ("has_channel", "lanes", "packed", "parallel", "width")
+    __slots__ = ("has_channel", "lanes", "opens", "packed", "parallel", "width")
 
     def __init__(self, subscriptions: list[Subscription]) -> None:
         self.lanes = [lanes_of(sub)[0] for sub in subscriptions if sub.parallelism == 1]
         self.parallel = [lanes_of(sub) for sub in subscriptions if sub.parallelism > 1]
         self.packed = msgspec.msgpack.encode(self.lanes)
         self.width = len(subscriptions)
+        self.opens = sum(1 / sub.max_events for sub in subscriptions)
         self.has_channel = any(sub.is_channel for sub in subscriptions)
 
     def lane_for(self, lanes: list[Lane], url: str) -> Lane:

@@ -204,8 +204,8 @@ def test_cutting_wide_requests_keeps_every_event_once_and_in_order(
 ):
     requests = [make_request(topic, some, n) for n, (topic, some) in enumerate(events)]
     flusher = make_flusher(subs)
-    limits = subject.MAX_BYTES, subject.MAX_COPIED, subject.MAX_WIDE
-    subject.MAX_BYTES, subject.MAX_COPIED, subject.MAX_WIDE = max_bytes, max_copied, max_copied // 2
+    limits = subject.MAX_BYTES, subject.MAX_WORK, subject.MAX_WIDE
+    subject.MAX_BYTES, subject.MAX_WORK, subject.MAX_WIDE = max_bytes, max_copied, max_copied // 2
     seen: dict[str, list[bytes]] = {}
     try:
         for publish in requests:
@@ -220,7 +220,7 @@ def test_cutting_wide_requests_keeps_every_event_once_and_in_order(
             assert all(part.start == part.publish.stored < part.stop for part in parts)
             flusher._finish(parts, {})  # what is left of a request waits until its first part is stored
     finally:
-        subject.MAX_BYTES, subject.MAX_COPIED, subject.MAX_WIDE = limits
+        subject.MAX_BYTES, subject.MAX_WORK, subject.MAX_WIDE = limits
     assert not flusher._queue
     assert not flusher._wide
     assert flusher._waiting_bytes == 0
