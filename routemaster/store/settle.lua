@@ -54,6 +54,7 @@ local function settle(slot, lane, bid, fence, delay, why, record)
   local subscriber = read_subscriber(id)
   if l[1] ~= fence or l[2] ~= bid or not subscriber then return 'old' end
   redis.call('DEL', pending_key(MAIN, slot))
+  indexed[slot] = true
   if delay == '' then
     delivered(lane, bid, id, subscriber, l)
   else

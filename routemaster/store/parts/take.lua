@@ -9,16 +9,23 @@ local STALE_JOBS = 100
 local MOST_BYTES = 4 * 1048576 -- of one call; who gets nothing for it asks again
 local LATE = 50 -- ms
 local taken_bytes = 0
+local indexed = {} -- slots that are known to be in the index: only scrub takes them out
 
 local function pending_key(q, slot) return ns .. 'jobs:pending:' .. q .. ':' .. slot end
 
 local function hand_over(q, job, slot)
   redis.call('RPUSH', pending_key(q, slot), job)
-  redis.call('SADD', ns .. 'jobs:pending:index:' .. q, slot)
+  if not indexed[slot] then redis.call('SADD', ns .. 'jobs:pending:index:' .. q, slot) end
 end
 
-local function show_batch(slot, lane, bid, source, subscriber)
-  local batch = redis.call('LRANGE', ns .. 'batch:' .. bid, 0, -1)
+-- Answers a batch that is in the air; one more attempt is counted unless it was shown before.
+local function show_batch(slot, lane, bid, source, subscriber, is_again)
+  local key = ns .. 'batch:' .. bid
+  local batch = redis.call('LRANGE', key, 0, -1)
+  if not is_again then
+    batch[3] = batch[3] + 1
+    redis.call('LSET', key, 2, batch[3])
+  end
   local shown = {slot, 'deliver', lane, bid, batch[3], batch[4], batch[5], source, batch[2], batch[6],
     subscriber.callback, subscriber.uuid, subscriber.timeout, subscriber.health,
     subscriber.format, subscriber.headers, subscriber.secrets}
@@ -145,8 +152,6 @@ local function start_delivery(job, lane, slot, fence, lease)
     refile(job, lane, subscriber.timeout, subscriber.max, l[3], 0)
     return nil
   end
-  local key = ns .. 'batch:' .. bid
-  redis.call('LSET', key, 2, redis.call('LINDEX', key, 2) + 1)
   redis.call('HSET', ns .. 'lane:' .. lane,
     'fence', fence, 'batch', bid, 'slot', slot, 'lease', now + lease, 'source', source)
   note_attempt(id, subscriber)
@@ -182,7 +187,7 @@ local function held_with(q, slot, fence)
   local l = redis.call('HMGET', ns .. 'lane:' .. args[1], 'fence', 'batch', 'source', 'slot')
   if l[4] ~= slot then return nil, job end
   local subscriber = read_subscriber(subscriber_of(args[1]))
-  if subscriber and l[1] == fence then return show_batch(slot, args[1], l[2], l[3], subscriber) end
+  if subscriber and l[1] == fence then return show_batch(slot, args[1], l[2], l[3], subscriber, true) end
   return nil, job, args[1]
 end
 
