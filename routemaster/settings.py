@@ -65,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     clients: tuple[str, ...] = ()
     tls_cert: str | None = None
     tls_key: str | None = None
+    max_failed_logins: int = 60  # a minute and address; 0 for no limit
     require_tls: bool | None = None  # None: unless the host is a loopback one
     trusted_proxies: tuple[Network, ...] = ()
     max_topic_name: int = 32
@@ -379,6 +380,7 @@ _PARSERS: dict[str, Callable[[str, str], object]] = {
     "clients": _tokens,
     "tls_cert": _file,
     "tls_key": _file,
+    "max_failed_logins": _whole(0, 1_000_000),
     "require_tls": _yes_or_no,
     "trusted_proxies": _networks,
     "max_topic_name": _whole(1, 64),

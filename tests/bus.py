@@ -33,6 +33,7 @@ DEFAULTS = {
     "allow_private_callbacks": "127.0.0.0/8,::1/128",
     "min_backoff_ms": "20",
     "log_level": "info",
+    "max_failed_logins": "0",  # all tests share one address
 }
 _numbers = itertools.count()
 
@@ -155,6 +156,7 @@ class Bus:
         self.root_key = str(self._settings["root_key"])
         self._listeners: list[socket.socket] = []
         self._callers: list[Caller] = []
+        self._root: Caller | None = None
         self.webs: list[Process] = []
         self.workers: list[Process] = []
         self._counter = itertools.count()
@@ -250,9 +252,9 @@ class Bus:
 
     @property
     def root(self) -> Caller:
-        if not self._callers:
-            self.caller(self.root_key)
-        return self._callers[0]
+        if self._root is None:
+            self._root = self.caller(self.root_key)
+        return self._root
 
     def token(self, name: str = "service", role: str = "client") -> tuple[str, str]:
         """A new client's token and id."""

@@ -7,7 +7,9 @@ look for all who wait. The root key is known to the process alone and is not in 
 import asyncio
 import base64
 import binascii
+import math
 import time
+from collections import OrderedDict
 
 from routemaster.credential import digest_of, is_same, token_of
 from routemaster.errors import StoreAway
@@ -15,6 +17,7 @@ from routemaster.store.clients import Client, Clients
 from routemaster.store.link import Link
 from routemaster.store.registry import Registry
 from routemaster.web import digest
+from routemaster.web.failures import Failures
 from routemaster.web.problem import Problem
 from routemaster.web.snapshot import MEMO_LIMIT, Snapshot
 
@@ -23,10 +26,19 @@ MEMO_HEADER_BYTES = 512
 ROOT = Client("root", "root", "root", ())
 Who = tuple[Client, str]  # and the digest of the token that it came with; '' for root's key
 Headers = dict[bytes, bytes]
+Peer = tuple[str, int] | None
+MOST_SEEN = 10_000
 
 
 class Access:
-    def __init__(self, link: Link, registry: Registry, clients: Clients, root_key: str | None) -> None:
+    def __init__(
+        self,
+        link: Link,
+        registry: Registry,
+        clients: Clients,
+        root_key: str | None,
+        failures: Failures | None = None,
+    ) -> None:
         self.snapshot = Snapshot(b"", {}, {}, {})
         self._link = link
         self._registry = registry
@@ -35,6 +47,8 @@ class Access:
         self._root_token = token_of(root_key, ROOT.id, ROOT.name) if root_key else None
         self._nonces = digest.Nonces(b"")
         self._nonces_of = -1  # the connection that their key came by
+        self._failures = failures or Failures(0)
+        self._seen: OrderedDict[bytes, None] = OrderedDict()  # headers that were good here, by any snapshot
         self._opened = asyncio.Event()
         self._look: asyncio.Task[None] | None = None  # asking the store now
         self._next_look: asyncio.Task[None] | None = None  # not sent yet
@@ -69,23 +83,30 @@ class Access:
 
     # By the snapshot alone
 
-    def who(self, header: bytes | None) -> Who | None:
-        """The client of an Authorization header that holds a token, by the snapshot."""
+    def who(self, header: bytes | None, peer: Peer, headers: Headers) -> Who | None:
+        """The client of an Authorization header that holds a token, by the snapshot. Who guesses is not
+        looked at."""
         if header is None:
             return None
-        snapshot = self.snapshot
-        known = snapshot.credentials.get(header)
-        if known is None:
-            known, is_lasting = self._look_up(snapshot, header)
-            memo = snapshot.credentials
-            if (
-                known is not None
-                and is_lasting
-                and len(header) <= MEMO_HEADER_BYTES
-                and len(memo) < MEMO_LIMIT
-            ):
-                memo[header] = known
+        known = self.snapshot.credentials.get(header)
+        if known is None and not self._must_wait_s(header, peer, headers):
+            known, is_lasting = self._look_up(self.snapshot, header)
+            if known is not None and len(header) <= MEMO_HEADER_BYTES:
+                self._remember(header, known, is_lasting)
         return known
+
+    def _remember(self, header: bytes, known: Who, is_lasting: bool) -> None:
+        memo = self.snapshot.credentials
+        if is_lasting and len(memo) < MEMO_LIMIT:
+            memo[header] = known
+        self._seen[header] = None
+        if len(self._seen) > MOST_SEEN:
+            self._seen.popitem(last=False)
+
+    def _must_wait_s(self, header: bytes, peer: Peer, headers: Headers) -> float:
+        if header in self._seen:
+            return 0.0
+        return self._failures.wait_s(self._failures.source_of(peer, headers))
 
     def holds(self, token_digest: str) -> bool:
         """Whether a token that was good once still is."""
@@ -107,20 +128,26 @@ class Access:
 
     # By a fresh one
 
-    async def identify(self, headers: Headers, method: str, target: bytes, *, spends: bool = True) -> Who:
+    async def identify(
+        self, headers: Headers, method: str, target: bytes, peer: Peer, *, spends: bool = True
+    ) -> Who:
         """Who asks, by a snapshot that is fresh; or the refusal of a stranger. `spends` is for the one
         time that a request is let through: a Digest counts once."""
-        await self.refresh()
         header = headers.get(b"authorization")
-        who = self.who(header)
+        wait_s = 0.0 if header is None else self._must_wait_s(header, peer, headers)
+        if wait_s:
+            raise _too_many_failures(wait_s)
+        await self.refresh()
+        who = self.who(header, peer, headers)
         if who is not None:
             return who
         await self._read_nonce_key()
         response = None if header is None else digest.read(header, target)
-        if response is None:
-            raise self.unauthorized()
-        who = self._proven(response, method)
-        if who is None:
+        who = None if response is None else self._proven(response, method)
+        if response is None or who is None:
+            if header is not None:
+                self._failures.note(self._failures.source_of(peer, headers))
+                self._seen.pop(header, None)
             raise self.unauthorized()
         if not self._nonces.is_fresh(response.nonce, _now_ms()) or response.number >= digest.MOST_COUNTS:
             raise self.unauthorized(is_stale=True)
@@ -161,6 +188,12 @@ class Access:
         if self._nonces_of != connected:
             self._nonces = digest.Nonces(await self._clients.nonce_key())
             self._nonces_of = connected
+
+
+def _too_many_failures(wait_s: float) -> Problem:
+    seconds = str(math.ceil(wait_s))
+    text = f"too many unknown credentials came from this address; expected none for {seconds} s"
+    return Problem(429, text, [(b"retry-after", seconds.encode())])
 
 
 def _now_ms() -> int:

@@ -87,7 +87,8 @@ class Control:
 
     async def _client(self, scope: Scope, *, spends: bool = True) -> Client:
         headers = dict(scope["headers"])
-        return (await self._access.identify(headers, scope["method"], _target(scope), spends=spends))[0]
+        who = self._access.identify(headers, scope["method"], _target(scope), scope["client"], spends=spends)
+        return (await who)[0]
 
     def _check_tls(self, scope: Scope) -> None:
         if self._https is None or scope["path"].startswith("/health"):

@@ -109,22 +109,22 @@ class Ingest:
         """Refuse a large body of somebody unknown before it is read."""
         headers = dict(post.headers)
         self._check_tls(post, headers)
-        if self._access.who(headers.get(b"authorization")) is None:
-            await self._access.identify(headers, "POST", post.target, spends=False)
+        if self._access.who(headers.get(b"authorization"), post.peer, headers) is None:
+            await self._access.identify(headers, "POST", post.target, post.peer, spends=False)
 
     def take(self, post: Post) -> None:
         """Accept a request by the snapshot; what that would refuse is looked at with a fresh one."""
         headers = dict(post.headers)
         if self._https is not None:
             self._check_tls(post, headers)
-        who = self._access.who(headers.get(b"authorization"))
+        who = self._access.who(headers.get(b"authorization"), post.peer, headers)
         if who is None or self._refusal(who[0], post.topic) is not None:
             post.later(self._take_fresh(post, headers))
         else:
             self._accept(post, headers, *who)
 
     async def _take_fresh(self, post: Post, headers: dict[bytes, bytes]) -> None:
-        who = await self._access.identify(headers, "POST", post.target)
+        who = await self._access.identify(headers, "POST", post.target, post.peer)
         refusal = self._refusal(who[0], post.topic)
         if refusal is not None:
             raise refusal

@@ -30,12 +30,14 @@ REASONS = {
     409: "It conflicts with what is there.",
     413: "The body is too large.",
     415: "The body is of another type than expected.",
+    429: "Too many unknown credentials came from this address.",
     503: "The store is away, or full; try again.",
 }
 _HEADERS = {
     308: {"location": "the same under https"},
     401: {"www-authenticate": "what is offered: Digest (MD5, SHA-256) and Basic"},
     405: {"allow": "the methods there are"},
+    429: {"retry-after": "seconds"},
     503: {"retry-after": "seconds"},
 }
 
@@ -177,7 +179,7 @@ def _parameters(row: Operation) -> list[dict[str, Any]]:
 def _statuses(row: Operation) -> set[int]:
     """What its row says, and what every call of its kind may answer."""
     always = {400, 405, 503} if row.roles else {400, 405}
-    asked = {308, 401, 403, 408, 413} if row.roles else {408, 413}
+    asked = {308, 401, 403, 408, 413, 429} if row.roles else {408, 413}
     return {*row.gives, *always, *asked, *({415} if row.kinds else set[int]())}
 
 

@@ -21,6 +21,7 @@ TITLES = {
     409: "Conflict",
     413: "Too large",
     415: "Unsupported media type",
+    429: "Too many",
     500: "Failed",
     503: "The store is away",
 }

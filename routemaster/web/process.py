@@ -24,6 +24,7 @@ from routemaster.web.channels import Channels
 from routemaster.web.control import Control
 from routemaster.web.dead_letters import DeadLetters
 from routemaster.web.events import Events
+from routemaster.web.failures import Failures
 from routemaster.web.flusher import Flusher
 from routemaster.web.ingest import PUBLISHING, Ingest
 from routemaster.web.metrics import Metrics
@@ -82,7 +83,8 @@ async def _serve(settings: Settings, sockets: list[socket.socket] | None) -> int
     uids = Maker()
     registry = Registry(link, settings.redis_prefix, uids)
     clients = Clients(link, settings.redis_prefix, uids)
-    access = Access(link, registry, clients, settings.root_key)
+    failures = Failures(settings.max_failed_logins, settings.trusted_proxies)
+    access = Access(link, registry, clients, settings.root_key, failures)
     checked = asyncio.create_task(_check(link, settings, clients, access))
     flusher = Flusher(
         link,
