@@ -24,6 +24,7 @@ from routemaster.cli.embedded import EmbeddedStore
 
 ROOT = "root--0123456789abcdef"
 TOPIC = "orders"
+GRANTS = {"publish": ["orders", "other*", "wide"], "read": ["*:order?:*", "*:other*", "*:wide:*"]}
 PYTHON = (sys.executable, "-m")
 
 
@@ -102,7 +103,7 @@ class Bus:
     # Over HTTP
 
     def token(self, name: str) -> str:
-        made = call(self.port, "POST", "/api_tokens", ROOT, {"name": name})
+        made = call(self.port, "POST", "/api_tokens", ROOT, {"name": name, "grants": GRANTS})
         return str(json.loads(made)["token"])
 
     def subscribe(self, callback: str, *, timeout: int, max: int, topic: str = TOPIC, **more: Any) -> str:

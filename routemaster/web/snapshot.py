@@ -85,6 +85,7 @@ class Snapshot:
         self._matching = [sub for sub in subscriptions.values() if sub.match]
         self._routes: dict[str, Route] = {}
         self._shared: dict[tuple[str, ...], Route] = {}
+        self._granted: dict[tuple[str, str], bool] = {}
 
     def route(self, address: str) -> Route:
         route = self._routes.get(address)
@@ -120,10 +121,15 @@ class Snapshot:
         return bearers[0] if len(bearers) == 1 else None
 
     def may_publish(self, client: str, topic: str) -> bool:
-        known = self.clients.get(client)
-        return known is not None and (
-            known.grants.publish is None or glob_matches(known.grants.publish, topic)
-        )
+        granted = self._granted.get((client, topic))
+        if granted is None:
+            known = self.clients.get(client)
+            granted = known is not None and (
+                known.grants.publish is None or glob_matches(known.grants.publish, topic)
+            )
+            if len(self._granted) < MEMO_LIMIT:
+                self._granted[client, topic] = granted
+        return granted
 
     def may_read(self, client: str, address: str) -> bool:
         known = self.clients.get(client)
