@@ -17,6 +17,7 @@ _LIST_TOPICS = Script("list_topics")
 _LIST_SUBSCRIBERS = Script("list_subscribers")
 _PAUSE = Script("pause")
 _SPLIT = 1000  # batches that subscribe.lua may make in one call
+_STEP, _STEP_LANES = 100, 250  # subscribers, and lanes, looked at in one call
 
 
 class Subscription(msgspec.Struct, frozen=True):
@@ -146,8 +147,15 @@ class Registry:
         return sorted((name.decode(), owner.decode() or None, int(count)) for name, owner, count in reply)
 
     async def subscribers(self) -> list[SubscriberRow]:
-        reply = await self._run(_LIST_SUBSCRIBERS)
-        return sorted((_row(fields) for fields in reply), key=lambda row: row.id)
+        """All of them, read in steps: one that comes or goes meanwhile may be missing."""
+        names: list[bytes] = await self._link.call("SMEMBERS", f"{self._namespace}subscribers")
+        left = sorted(name.decode() for name in names)
+        found: list[SubscriberRow] = []
+        while left:
+            rows: list[Any] = await self._run(_LIST_SUBSCRIBERS, _STEP_LANES, *left[:_STEP])
+            found += [_row(fields) for fields in rows if fields]
+            left = left[len(rows) :]
+        return found
 
     async def _run(self, script: Script, *args: str | bytes | int) -> Any:
         return await self._link.run(script, self._namespace, *args)

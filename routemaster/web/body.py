@@ -65,9 +65,15 @@ def _fields_of(known: inspect.Type) -> list[str]:
     return [field.encode_name for field in found.fields] if isinstance(found, inspect.StructType) else []
 
 
+def _bare(known: Any) -> Any:
+    """A type without what the document alone says of it."""
+    return _bare(known.type) if isinstance(known, inspect.Metadata) else known
+
+
 def _without_null(known: inspect.Type) -> inspect.Type:
+    known = _bare(known)
     if isinstance(known, inspect.UnionType):
-        rest = [one for one in known.types if not isinstance(one, inspect.NoneType)]
+        rest = [bare for one in known.types if not isinstance(bare := _bare(one), inspect.NoneType)]
         structs = [one for one in rest if isinstance(one, inspect.StructType | inspect.ListType)]
         return (structs or rest)[0]
     return known
@@ -75,6 +81,7 @@ def _without_null(known: inspect.Type) -> inspect.Type:
 
 def in_words(known: Any) -> str:
     """What a field of this type holds."""
+    known = _bare(known)
     for kind, words in _WORDS.items():
         if isinstance(known, kind):
             return words(known)

@@ -332,7 +332,7 @@ class Protocol(HttpToolsProtocol):
             return
         if self.expect_100_continue:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if int(length) > STRANGER_BYTES or b"chunked" in dict(self.headers).get(b"transfer-encoding", b""):
+        if int(length) > STRANGER_BYTES or b"transfer-encoding" in dict(self.headers):
             # Nobody unknown gets to fill our memory with a body.
             self.flow.pause_reading()
             post.later(self._admit(post))

@@ -77,6 +77,20 @@ async def test_tokens_go_when_their_grace_is_over(room: Room):
     assert room.epoch() != epoch
 
 
+async def test_a_client_whose_last_token_ends_is_left_without_one(room: Room):
+    await room.clients.add("shop--1", record("one"))
+    await room.clients.rotate("shop--1", token("two"), HOUR_MS)
+    await room.clients.delete("two", "two")
+    (ending,) = (await client_of(room)).tokens
+    text = room.redis.hget(room.key("clients"), "shop--1")
+    room.redis.hset(room.key("clients"), "shop--1", text.replace(str(ending.ends_at).encode(), b"1000"))
+    room.redis.zadd(room.key("tokens:ending"), {"one": 1000})
+    await room.upkeep.end_tokens()
+    assert (await client_of(room)).tokens == ()
+    assert await room.clients.rotate("shop--1", token("three"), 0) == "done"
+    assert digests(await client_of(room)) == ["three"]
+
+
 async def test_of_a_client_that_went_meanwhile_nothing_is_left(room: Room):
     await room.clients.add("shop--1", record("one"))
     await room.clients.rotate("shop--1", token("two"), HOUR_MS)

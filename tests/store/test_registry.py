@@ -3,6 +3,7 @@
 import pytest
 
 from routemaster.credential import Token
+from routemaster.store import registry
 from routemaster.store.clients import Client, ClientRecord
 from routemaster.store.registry import Changes, Subscription
 from routemaster.web.snapshot import Snapshot
@@ -130,6 +131,29 @@ async def test_topics_are_listed_with_owner_and_count(room: Room):
     await room.subscribe("billing", "unclaimed")
     await room.publish("orders", 3, client="shop")
     assert await room.registry.topics() == [("orders", "shop", 3), ("unclaimed", None, 0)]
+
+
+async def test_however_it_is_cut_into_steps_every_subscriber_is_listed(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+):
+    for n in range(30):
+        await room.subscribe(f"s{n:02}", "orders", parallelism=1 + n % 4)
+    room.redis.sadd(room.key("subscribers"), "s05 that went meanwhile")
+    whole = await room.registry.subscribers()
+    assert [row.id for row in whole] == [f"s{n:02}" for n in range(30)]
+    for step, lanes in ((1, 500), (7, 500), (200, 1), (200, 9)):
+        monkeypatch.setattr(registry, "_STEP", step)
+        monkeypatch.setattr(registry, "_STEP_LANES", lanes)
+        assert await room.registry.subscribers() == whole
+
+
+async def test_one_call_lists_subscribers_of_a_bounded_number_of_lanes(room: Room):
+    names = [f"s{n}" for n in range(10)]
+    for name in names:
+        await room.subscribe(name, "orders", parallelism=10)
+    for lanes, rows in ((1, 1), (10, 1), (11, 2), (35, 4), (1_000, 10)):
+        reply = await room.link.run(registry._LIST_SUBSCRIBERS, room.ns, lanes, *names)
+        assert len(reply) == rows
 
 
 async def test_subscribers_are_listed_with_what_is_queued(room: Room):

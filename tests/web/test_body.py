@@ -6,7 +6,11 @@ import msgspec
 import pytest
 
 from routemaster.errors import InvalidInput
-from routemaster.web.body import parse
+from routemaster.web.body import in_words, parse
+from routemaster.web.channels import NewQueue
+from routemaster.web.dead_letters import Retry
+from routemaster.web.subscriptions import NewSubscription
+from routemaster.web.tokens import Change, NewToken, Rotation
 
 
 class Inner(msgspec.Struct, forbid_unknown_fields=True):
@@ -23,6 +27,8 @@ class Body(msgspec.Struct, forbid_unknown_fields=True):
     paused: bool = False
     inner: Inner | None = None
     headers: dict[str, str] | None = None
+    told: Annotated[int, msgspec.Meta(ge=0, le=9, description="for the document")] | None = None
+    topics: list[Annotated[str, msgspec.Meta(extra_json_schema={"pattern": "^a$"})]] | None = None
 
 
 @pytest.mark.parametrize(
@@ -46,6 +52,9 @@ class Body(msgspec.Struct, forbid_unknown_fields=True):
         ('{"name": "a", "inner": 3}', "inner", "an object with globs"),
         ('{"name": "a", "headers": {"x": 1}}', "headers", "a text"),
         ('{"name": "a", "headers": 1}', "headers", "an object whose values are each a text"),
+        ('{"name": "a", "told": 10}', "told", "a whole number from 0 to 9"),
+        ('{"name": "a", "topics": "a"}', "topics", "a list, each of it a text"),
+        ('{"name": "a", "topics": [1]}', "topics", "a text"),
         ("[]", "body", "an object with name, count"),
         ("", "body", "valid JSON"),
         ("{", "body", "valid JSON"),
@@ -64,3 +73,9 @@ def test_what_is_not_utf_8_is_told():
     with pytest.raises(InvalidInput) as caught:
         parse(b'{"name": "\xff"}', Body)
     assert caught.value.field == "body"
+
+
+@pytest.mark.parametrize("kind", [NewSubscription, NewQueue, NewToken, Rotation, Change, Retry])
+def test_there_are_words_for_all_that_calls_take(kind: type[msgspec.Struct]):
+    for field in msgspec.inspect.type_info(kind).fields:
+        assert "something else" not in in_words(field.type), field.name

@@ -49,6 +49,12 @@ def test_strangers_cannot_fill_the_memory_with_bodies(make_bus: MakeBus):
         line.close()
 
 
+def test_a_stranger_is_not_waited_for_however_chunked_is_spelt(bus: Bus):
+    with line_to(bus.address()) as line:
+        line.send(b"POST /topics/x HTTP/1.1\r\nhost: bus\r\ntransfer-encoding: Chunked\r\n\r\n")
+        assert line.read("POST").status == 401
+
+
 def test_an_early_refusal_does_not_overtake_the_answer_before_it(bus: Bus, publisher: Caller, topic: str):
     with line_to(bus.address()) as line:
         line.send(

@@ -75,6 +75,12 @@ def test_a_query_is_part_of_what_is_signed(bus: Bus, subscriber: Caller, topic: 
     assert is_problem(anybody.delete(path, authorization=known.header("DELETE", "/subscriber")), 401)
 
 
+def test_an_empty_query_may_be_signed(bus: Bus, subscriber: Caller):
+    known = login(bus, subscriber)
+    signed = known.header("GET", "/topics?")
+    assert bus.caller(None).get("/topics?", authorization=signed).status == 200
+
+
 def test_a_target_may_be_signed_in_absolute_form(bus: Bus, publisher: Caller, topic: str):
     known = login(bus, publisher)
     anybody = bus.caller(None)

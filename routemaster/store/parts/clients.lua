@@ -13,8 +13,12 @@ local function read_client(client)
   return text and cjson.decode(text)
 end
 
+-- A client may be left without a token: the newest was deleted, and the grace of the others is over. It waits
+-- for a rotation; an empty list would come out of here as an object, which no process could read.
 local function write_client(client, record)
-  redis.call('HSET', ns .. 'clients', client, cjson.encode(record))
+  local text = cjson.encode(record)
+  if #record.tokens == 0 then text = string.gsub(text, '"tokens":{}', '"tokens":[]', 1) end
+  redis.call('HSET', ns .. 'clients', client, text)
 end
 
 -- Returns whether the token and the client are both new.
