@@ -132,8 +132,8 @@ async def _serve(settings: Settings, sockets: list[socket.socket] | None) -> int
 
 
 async def _check(link: Link, settings: Settings, clients: Clients, access: Access) -> None:
-    """Requests are answered 503 until the store is there and fit; one that is unfit ends the process. One that
-    is full is fit for what frees memory: then it is only the tokens that wait."""
+    """Requests are answered 503 until the store is there and fit; one that is unfit ends the process. A full
+    one is fit for what frees memory: then it is only the tokens that wait."""
     await wait_for(link, settings.redis_prefix, settings.redis_replicas)
     while True:
         try:

@@ -158,7 +158,9 @@ class Subscriptions:
         known = self._access.snapshot.subscriptions
         others = [sub for sub in known.values() if sub.client == client and sub.id != subscriber]
         if subscriber not in known and len(others) >= MAX_SUBSCRIPTIONS:
-            raise InvalidInput("name", f"one of those that there are: a client has at most {MAX_SUBSCRIPTIONS}")
+            raise InvalidInput(
+                "name", f"one of those that there are: a client has at most {MAX_SUBSCRIPTIONS}"
+            )
         if patterns and patterns + sum(len(sub.match) for sub in others) > MAX_PATTERNS:
             raise InvalidInput("match", f"at most {MAX_PATTERNS} patterns in all subscriptions of a client")
 

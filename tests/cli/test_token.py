@@ -1,6 +1,7 @@
 """`routemaster token` at a real bus: what is printed, and what a token may do then."""
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -144,7 +145,7 @@ def test_it_is_for_root(as_shop: Commands):
 
 
 def test_a_token_that_is_lost_on_its_way_is_no_success(root: Commands):
-    with open("/dev/full", "wb") as full:
+    with Path("/dev/full").open("wb") as full:
         command = [*ROUTEMASTER, "token", "create", "lost", "--quiet"]
         ran = subprocess.run(
             command, env=root.environ(), cwd=root.folder, stdout=full, stderr=subprocess.PIPE, text=True
