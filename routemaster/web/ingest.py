@@ -34,7 +34,8 @@ from routemaster.store.clients import Client
 from routemaster.uid import Maker
 from routemaster.web.access import Access
 from routemaster.web.calls import Operation
-from routemaster.web.flusher import Flusher, Publish, not_granted, not_owner
+from routemaster.web.flush import Publish
+from routemaster.web.flusher import Flusher, not_granted, not_owner
 from routemaster.web.problem import Problem
 from routemaster.web.server import Post
 from routemaster.web.shapes import Environment, EventKey, EventUrl

@@ -23,7 +23,8 @@ from routemaster.store.script import Script
 from routemaster.store.upkeep import Upkeep
 from routemaster.uid import Maker
 from routemaster.web.access import Access
-from routemaster.web.flusher import Flusher, Part, Publish
+from routemaster.web.flush import Part, Publish
+from routemaster.web.flusher import Flusher
 
 HOUR_MS = 3_600_000
 RECEIVED_AT = 1_700_000_000_000

@@ -6,7 +6,7 @@ import pytest
 
 from routemaster.store import figures
 from routemaster.store.figures import Histogram, Reader
-from routemaster.web.flusher import Part
+from routemaster.web.flush import Part
 from tests.store.room import HOUR_MS, Room, request, settled
 
 SLOTS = 31

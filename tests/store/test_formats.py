@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from routemaster.store.publish import Stored
-from routemaster.web.flusher import Part
+from routemaster.web.flush import Part
 from tests.store.room import RECEIVED_AT, Room, line, lines, request, url_for
 
 

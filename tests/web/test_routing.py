@@ -15,7 +15,8 @@ from routemaster.store.publish import Flush, Limits
 from routemaster.store.registry import Subscription
 from routemaster.uid import Maker
 from routemaster.web import flusher as subject
-from routemaster.web.flusher import Flusher, Part, Publish
+from routemaster.web.flush import Part, Publish
+from routemaster.web.flusher import Flusher
 from routemaster.web.snapshot import CHANNEL_FORMAT, TOPIC_FORMAT, Snapshot
 
 TOPICS = ("orders", "rides", "users")
