@@ -164,7 +164,7 @@ def test_flags_win_over_the_environment(root: Commands, bus: Bus, here: Commands
         (("--url", "http://bus", "--token", "x", "--token-file", "y"), {}, "either it or --token"),
         (("--url", "http://bus", "--token-file", "y"), {}, "No such file"),
         (("--url", "https://bus", "--ca", "y"), {"token": SECRET}, "certificates in PEM that is there"),
-        (("--url", "http://bus"), {}, "ROUTEMASTER_TOKEN=''"),
+        (("--url", "http://bus"), {}, "ROUTEMASTER_TOKEN: expected"),
         (("--nonsense",), {}, "--nonsense"),
         ((), {"tokn": "too bad"}, "is ROUTEMASTER_TOKEN meant?"),
     ],
