@@ -207,7 +207,7 @@ OTHERS = {
     ("path", "code", "said"),
     [
         ("", 1, "is not what was expected"),
-        ("/old", 5, "name the bus by that URL"),
+        ("/old", 5, "sends to https://bus.example: name the bus by that URL"),
         ("/gone", 4, "no backend"),
         ("/evil", 5, "\\x1b[31mred"),
     ],
