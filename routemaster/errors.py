@@ -23,7 +23,9 @@ class RoutemasterError(Exception):
 
 class SettingError(RoutemasterError):
     def __init__(self, name: str, value: str, expected: str) -> None:
-        super().__init__(f"{name}={value!r}: expected {expected}")
+        super().__init__(
+            f"{name}={value!r}: expected {expected}" if value else f"{name}: expected {expected}"
+        )
         self.name = name
         self.value = value
         self.expected = expected

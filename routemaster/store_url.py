@@ -131,4 +131,4 @@ def _refusal(name: str, text: str, expected: str) -> SettingError:
     """The URL may hold a password: of what is there, only a scheme that we know is shown."""
     scheme: Literal["…"] | str = text.split("://", 1)[0] if "://" in text else "…"
     known = scheme in ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "http", "https")
-    return SettingError(name, f"{scheme}://…" if known else "…", expected)
+    return SettingError(name, f"{scheme}://…" if known else "…" if text else "", expected)

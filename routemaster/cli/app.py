@@ -160,8 +160,9 @@ def demo(
 ) -> None:
     """Watch a bus at work: two publishers, three subscribers, half a minute, and the account of it.
 
-    Everything is real and on this machine: the bus, its store, and an HTTP server for each subscriber.
-    Ctrl-C stops it and prints the account; nothing stays behind.
+    Everything is real and on this machine: the bus, its store, and an HTTP server
+    for each subscriber. Ctrl-C stops it and prints the account; nothing stays
+    behind.
 
     \b
     Examples:

@@ -12,7 +12,7 @@ from routemaster.cli.exits import ASKS
 from routemaster.cli.nouns import AsJson, TakesIds, noun
 from routemaster.cli.place import Place, at_bus
 
-app = noun("Look at the dead letters of a subscription, send them again, or delete them.", lists=True)
+app = noun("Look at dead letters, send them again, or delete them. (`dead` alone lists them)", lists=True)
 
 Subscriber = Annotated[
     str | None,
@@ -40,7 +40,7 @@ def list_dead(
     \b
     Examples:
       routemaster dead list
-      routemaster dead list --subscriber shop--0a1b2c3d4e5f --json | jq -r '.[].id'
+      routemaster dead list --subscriber shop--0a1b2c3d4e5f --json
     """
     from routemaster.cli import output
     from routemaster.cli.subscription import find

@@ -27,7 +27,7 @@ def show(
     \b
     Examples:
       routemaster events show -P6jNL3X34Nn2Dj----5
-      routemaster events show -P6jNL3X34Nn2Dj----5 --json | jq '.subscribers[].state'
+      routemaster events show -P6jNL3X34Nn2Dj----5 --json | jq '.subscribers'
     """
     from routemaster.cli import output
     from routemaster.cli.connect import as_reader

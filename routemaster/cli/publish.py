@@ -51,17 +51,18 @@ def publish(
 ) -> None:
     """Publish one event, or those of a file, in order. Prints the id of the one, or how many were taken.
 
-    A file goes in bulks, as it is read; from a pipe, events go as they come. It stops at the first bad
-    event and names its line: all before that are published, none from there on. While the bus is away they
-    are sent again, which is safe for events that have an id: others may be stored twice.
+    A file goes in bulks, as it is read; from a pipe, events go as they come. It
+    stops at the first bad event and names its line: all before that are
+    published, none from there on. While the bus is away they are sent again,
+    which is safe for events that have an id: others may be stored twice.
 
     \b
     Examples:
       routemaster publish orders --type create --url https://shop.example/orders/1
-      routemaster publish orders --type update --url https://shop.example/orders/1 \\
-        --data '{"total": 5}' --id o1-2
+      routemaster publish orders --type update \\
+        --url https://shop.example/orders/1 --data '{"total": 5}' --id o1-2
       routemaster publish orders events.ndjson
-      my-export | routemaster publish orders - --bus https://bus.example --token-file token
+      my-export | routemaster publish orders - --bus https://bus.example
     """
     fields = {
         "type": type,

@@ -92,8 +92,12 @@ class Session:
     def error(self, answer: Answer) -> RoutemasterError:
         """What an answer that is no success means, on one line."""
         if 300 <= answer.status < 400:
-            where = answer.headers.get("location", "somewhere else")
-            return Refused(f"{self.url} sends to {where[:MAX_SHOWN]}: name the bus by that URL")
+            where = urlsplit(answer.headers.get("location", ""))
+            if not where.netloc:
+                return Refused(f"{self.url} sends somewhere else ({answer.status}): is it a bus?")
+            here = urlsplit(self.url).path
+            base = f"{where.scheme}://{where.netloc}{here if where.path.startswith(here) else ''}"[:MAX_SHOWN]
+            return Refused(f"{self.url} sends to {base}: name the bus by that URL")
         said = told(answer)
         if answer.status in AWAY:
             return BusAway(f"the bus at {self.url} cannot do this now: {said}", was_sent=True)

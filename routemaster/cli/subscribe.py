@@ -95,15 +95,15 @@ def subscribe(
 ) -> None:
     """Subscribe to topics: batches of their events are posted to the callback until it acknowledges them.
 
-    Doing it again replaces the topics and all options; only the secret, the uuid and whether it is paused
-    stay as they are unless they are given.
+    Doing it again replaces the topics and all options; only the secret, the uuid
+    and whether it is paused stay as they are unless they are given.
 
     \b
     Examples:
-      routemaster subscribe --topic orders --topic stock --callback https://shop.example/events
-      routemaster subscribe --name audit --match ':(delete|noop)$' --callback https://a.example/ --max 1
-      echo "whsec_$(openssl rand -base64 32)" | routemaster subscribe --topic orders \\
-        --callback https://shop.example/events --signing-secret - --max-attempts 20
+      routemaster subscribe --topic orders --callback https://shop.example/events
+      routemaster subscribe --name audit --match ':(delete|noop)$' --callback https://a.example
+      echo "whsec_$(openssl rand -base64 32)" | routemaster subscribe --topic a \\
+        --callback https://shop.example/events --signing-secret -
     """
     from routemaster.cli import output
     from routemaster.cli.connect import as_client

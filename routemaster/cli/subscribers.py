@@ -37,7 +37,7 @@ def list_subscribers(place: Place, as_json: AsJson = False) -> None:
     \b
     Examples:
       routemaster subscribers
-      routemaster subscribers list --json | jq '.[] | select(.events.queued > 1000)'
+      routemaster subscribers list --json | jq '.[].events.queued'
     """
     from routemaster.cli import output
     from routemaster.cli.connect import as_reader

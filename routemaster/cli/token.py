@@ -146,7 +146,7 @@ def grant(
 
     \b
     Examples:
-      routemaster token grant shop --publish 'orders*' --publish stock --read '*:prices:*'
+      routemaster token grant shop --publish 'orders*' --read '*:prices:*'
       routemaster token grant shop --all
     """
     from routemaster.cli.connect import as_root
@@ -154,7 +154,7 @@ def grant(
 
     grants = _grants(publish, read, publish_nothing, read_nothing)
     if everything == (grants is not None):
-        raise SettingError("--all", str(everything), "it, or what the client may --publish and --read")
+        raise SettingError("--all", "", "it, or what the client may --publish and --read")
     session = as_root(place)
     session.do("PATCH", path("api_tokens", _id_of(session, client)), {"grants": grants})
 

@@ -47,7 +47,7 @@ def delete(
     \b
     Examples:
       routemaster topics delete orders
-      ROUTEMASTER_TOKEN=… routemaster topics delete orders --yes --url https://bus.example
+      ROUTEMASTER_TOKEN=… routemaster topics delete orders --yes
     """
     from routemaster.cli.connect import as_reader
     from routemaster.cli.session import path

@@ -87,7 +87,7 @@ class DeadLetters:
     async def _retry(self, call: Call) -> Answer:
         ids = (await call.parse_if_any(Retry)).ids
         if ids is not None and (len(ids) > MOST_IDS or not all(is_uid(id) for id in ids)):
-            raise InvalidInput("ids", f"at most {MOST_IDS} ids of dead batches")
+            raise InvalidInput("ids", f"at most {MOST_IDS} ids of dead batches, as GET has them")
         retried = await self._dead.retry(subscriber_of(call), ids)
         if retried is None:
             raise no_subscription()

@@ -166,7 +166,7 @@ def test_flags_win_over_the_environment(root: Commands, bus: Bus, here: Commands
         (("--url", "http://bus", "--token", "x", "--token-file", "y"), {}, "either it or --token"),
         (("--url", "http://bus", "--token-file", "y"), {}, "No such file"),
         (("--url", "https://bus", "--ca", "y"), {"token": SECRET}, "certificates in PEM that is there"),
-        (("--url", "http://bus"), {}, "ROUTEMASTER_TOKEN=''"),
+        (("--url", "http://bus"), {}, "ROUTEMASTER_TOKEN: expected"),
         (("--nonsense",), {}, "--nonsense"),
         ((), {"tokn": "too bad"}, "is ROUTEMASTER_TOKEN meant?"),
     ],
@@ -209,7 +209,7 @@ OTHERS = {
     ("path", "code", "said"),
     [
         ("", 1, "is not what was expected"),
-        ("/old", 5, "name the bus by that URL"),
+        ("/old", 5, "sends to https://bus.example: name the bus by that URL"),
         ("/gone", 4, "no backend"),
         ("/evil", 5, "\\x1b[31mred"),
     ],

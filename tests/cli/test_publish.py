@@ -159,8 +159,8 @@ def test_a_topic_of_somebody_else_is_refused(as_shop: Commands, client: MakeClie
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("--type", "create"), "--url=''"),
-        (("--url", URL), "--type=''"),
+        (("--type", "create"), "--url: expected"),
+        (("--url", URL), "--type: expected"),
         ((), "a file of events (- for standard input)"),
         (("file", "--type", "create"), "either a file of events or one by its flags (--type)"),
         (("--type", "create", "--url", URL, "--url", URL), "--bus"),

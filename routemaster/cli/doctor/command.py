@@ -30,9 +30,10 @@ def doctor(
 ) -> None:
     """Check whether a bus can run here, and whether the one that is meant does well; say what to do.
 
-    Looks at Python and the packages, the folder, port, disk, clock and limits, the store and its settings,
-    the certificate, and at the bus that runs, here or at --url. It changes nothing. Each line is ok, a
-    warning, a problem, or for information.
+    Looks at Python and the packages, the folder, port, disk, clock and limits,
+    the store and its settings, the certificate, and at the bus that runs, here or
+    at --url. It changes nothing. Each line is ok, a warning, a problem, or for
+    information.
 
     \b
     Examples:

@@ -24,7 +24,8 @@ def status(
 ) -> None:
     """Watch a bus: rates, queues, health, latency, workers and the store, anew each second.
 
-    Ctrl-C leaves. Without a terminal, or with --once or --json, it is printed once, with rates over a second.
+    Ctrl-C leaves. Without a terminal, or with --once or --json, it is printed
+    once, with rates over a second.
 
     \b
     Examples:
