@@ -93,3 +93,8 @@ def test_no_credential_is_shown(text: str, shown: str):
     url = read(text)
     assert str(url) == shown
     assert "hunter2" not in f"{url} {url!r} {[url]}"
+
+
+def test_one_that_is_missing_is_named_without_a_value():
+    with pytest.raises(SettingError, match=r"^--from: expected redis://"):
+        read("", "--from")
