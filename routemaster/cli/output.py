@@ -16,19 +16,24 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from routemaster.errors import RoutemasterError
+
 NOTHING = "–"
 UNCUT = 10_000  # columns where no terminal is: whoever reads it there wants all of it
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def write(text: str) -> None:
-    """A line of result."""
+    """A line of result; one that is lost must not look like one that was read: it may be a token."""
     try:
         print(text, flush=True)
-    except BrokenPipeError:
+    except OSError as error:
         # What is still buffered would fail again when Python flushes it at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None
+        if isinstance(error, BrokenPipeError):
+            raise SystemExit(0) from None
+        reason = f"standard output cannot be written ({error.strerror}): what was to be printed is lost"
+        raise RoutemasterError(reason) from None
 
 
 def is_terminal() -> bool:

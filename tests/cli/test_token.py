@@ -1,8 +1,11 @@
 """`routemaster token` at a real bus: what is printed, and what a token may do then."""
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
-from tests.bus import Bus
+from tests.bus import ROUTEMASTER, Bus
 from tests.cli.commands import Commands
 from tests.wire import Caller
 
@@ -139,3 +142,14 @@ def test_it_is_for_root(as_shop: Commands):
     ran = as_shop("token", "list")
     assert ran.code == 5
     assert "the role client may not do this" in ran.err
+
+
+def test_a_token_that_is_lost_on_its_way_is_no_success(root: Commands):
+    with Path("/dev/full").open("wb") as full:
+        command = [*ROUTEMASTER, "token", "create", "lost", "--quiet"]
+        ran = subprocess.run(
+            command, env=root.environ(), cwd=root.folder, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert ran.returncode == 1
+    assert "No space left" in ran.stderr
+    assert "Traceback" not in ran.stderr
