@@ -186,6 +186,7 @@ def _checked(name: str, text: str) -> str:
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         raise SettingError(name, without_credentials(text), expected) from None
-    if not usable or parts.query or parts.fragment or "@" in parts.netloc or not _PATH.fullmatch(parts.path):
+    usable = usable and "@" not in parts.netloc and parts.netloc.isprintable() and " " not in parts.netloc
+    if not usable or parts.query or parts.fragment or not _PATH.fullmatch(parts.path):
         raise SettingError(name, without_credentials(text), expected)
     return text.strip().rstrip("/")

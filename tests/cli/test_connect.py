@@ -159,6 +159,8 @@ def test_flags_win_over_the_environment(root: Commands, bus: Bus, here: Commands
         ((), {"url": "http://user:hunter2@bus"}, "without credentials"),
         (("--url", "http://bus?x=1"), {}, "without credentials or a query"),
         (("--url", "http://bus:99999"), {}, "http://host:port"),
+        (("--url", "http://a bus"), {}, "http://host:port"),
+        (("--url", "http://a\x01bus"), {}, "http://host:port"),
         (("--url", "http://bus", "--dir", "x"), {}, "not by both"),
         (("--url", "http://bus"), {"token": "too bad"}, "ROUTEMASTER_TOKEN='…': expected 8 to 64"),
         (("--url", "http://bus", "--token", "x", "--token-file", "y"), {}, "either it or --token"),
