@@ -17,6 +17,8 @@ from routemaster.web.access import Access
 from routemaster.web.calls import CLIENT, READERS, Answer, Call, Operation
 from routemaster.web.problem import Problem
 
+MOST_WAITING = 16  # for their turn: one may take a second or two
+
 State = Literal["queued", "in the air", "delivered", "dead", "dropped", "failed", "unknown"]
 
 
@@ -99,6 +101,7 @@ class Events:
         self._trace = trace
         self._access = access
         self._turn = asyncio.Lock()  # one trace at a time in a process: they read much
+        self._waiting = 0
 
     def operations(self) -> list[Operation]:
         return [
@@ -116,6 +119,15 @@ class Events:
         uid = call.names["id"]
         if not is_uid(uid):
             raise InvalidInput("id", "the 20 characters that routemaster-event-id gave")
+        if self._waiting >= MOST_WAITING:
+            raise Problem(503, "too many events are being traced; try again", [(b"retry-after", b"1")])
+        self._waiting += 1
+        try:
+            return await self._trace_in_turn(call, uid)
+        finally:
+            self._waiting -= 1
+
+    async def _trace_in_turn(self, call: Call, uid: str) -> Answer:
         async with self._turn:
             search = await self._trace.find(uid)
             if search.found is None:

@@ -1,16 +1,18 @@
 """Where an event came from and what became of it."""
 
+import contextlib
 import time
 
 import pytest
 
 from routemaster.uid import ALPHABET, Maker, encode
+from routemaster.web.events import MOST_WAITING
 from tests.bus import Bus
 from tests.conftest import MakeBus, MakeClient
 from tests.receiver import Inbox
 from tests.until import until
 from tests.web.problem import is_problem
-from tests.wire import Caller
+from tests.wire import Caller, line_to, request
 
 NOWHERE = "http://127.0.0.1:9/"
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -277,3 +279,21 @@ def test_subscriptions_by_pattern_count(bus: Bus, publisher: Caller, subscriber:
     assert subscriber.post("/subscription", wanted).status == 204
     assert states(shown(bus.root, publisher.publish(topic, environment="eu"))) == {subscriber.id: "queued"}
     assert states(shown(bus.root, publisher.publish(topic, environment="us"))) == {}
+
+
+def test_only_so_many_wait_for_their_turn(make_bus: MakeBus):
+    """They come at one moment: while the process was stopped."""
+    bus = make_bus(workers=0)
+    asked = request("GET", f"/events/{Maker()()}", bus.root_key)
+    (web,) = bus.webs
+    with contextlib.ExitStack() as stack:
+        lines = [stack.enter_context(line_to(bus.address())) for _ in range(3 * MOST_WAITING)]
+        web.freeze()
+        for line in lines:
+            line.send(asked)
+        web.thaw()
+        answers = [line.read() for line in lines]
+    assert {answer.status for answer in answers} == {404, 503}
+    assert all(is_problem(answer, answer.status) for answer in answers)
+    assert {answer.headers.get("retry-after") for answer in answers if answer.status == 503} == {"1"}
+    assert bus.root.get(f"/events/{Maker()()}").status == 404
