@@ -50,7 +50,7 @@ def operations(
     uids: Maker,
 ) -> list[Operation]:
     """All calls that there are."""
-    subscriptions = Subscriptions(settings, registry, sender, uids)
+    subscriptions = Subscriptions(settings, access, registry, sender, uids)
     reader = Reader(link, settings.redis_prefix, settings.redis_max_mem)
     calls = [
         *Tokens(clients, access).operations(),

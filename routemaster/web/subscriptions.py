@@ -29,6 +29,7 @@ from routemaster.settings import Settings
 from routemaster.store.deliveries import trial
 from routemaster.store.registry import Registry, Wanted
 from routemaster.uid import Maker
+from routemaster.web.access import Access
 from routemaster.web.calls import CLIENT, EMPTY, ROOT, Answer, Call, Handler, Operation
 from routemaster.web.problem import Problem
 from routemaster.web.shapes import Callback, Pattern, Secret, SubscriptionName, Topic, Uuid
@@ -37,6 +38,9 @@ MAX_TIMEOUT_MS = 3_600_000
 MAX_EVENTS = 10_000
 MAX_LANES = 64
 MAX_TOPICS = 10_000
+# Of one client. What it has is ended in one step, and each new address is held against all patterns.
+MAX_SUBSCRIPTIONS = 100
+MAX_PATTERNS = 200
 NAME = re.compile(r"[a-z0-9_-]{1,32}")
 
 Timeout = Annotated[int, Meta(ge=0, le=MAX_TIMEOUT_MS, description="ms that a batch waits for more (500)")]
@@ -70,8 +74,11 @@ class Tried(msgspec.Struct):
 
 
 class Subscriptions:
-    def __init__(self, settings: Settings, registry: Registry, sender: Sender, uids: Maker) -> None:
+    def __init__(
+        self, settings: Settings, access: Access, registry: Registry, sender: Sender, uids: Maker
+    ) -> None:
         self._settings = settings
+        self._access = access
         self._registry = registry
         self._sender = sender
         self._uids = uids
@@ -115,6 +122,7 @@ class Subscriptions:
             raise InvalidInput("signing_secret", expected)
         if problem := problem_with_headers(wanted.headers or {}):
             raise InvalidInput("headers", problem)
+        self._check_room(call.client.id, subscriber_id(call.client.id, wanted.name), len(match))
         await self.check_callback(wanted.callback)
         fields: dict[str, str | int | float] = {
             "callback": wanted.callback,
@@ -144,6 +152,17 @@ class Subscriptions:
         if wanted.paused is False:
             await self._registry.pause(subscriber_id(call.client.id, wanted.name), paused=False)
         return answer
+
+    def _check_room(self, client: str, subscriber: str, patterns: int) -> None:
+        """By the snapshot: requests at one moment may go a little over what is allowed."""
+        known = self._access.snapshot.subscriptions
+        others = [sub for sub in known.values() if sub.client == client and sub.id != subscriber]
+        if subscriber not in known and len(others) >= MAX_SUBSCRIPTIONS:
+            raise InvalidInput(
+                "name", f"one of those that there are: a client has at most {MAX_SUBSCRIPTIONS}"
+            )
+        if patterns and patterns + sum(len(sub.match) for sub in others) > MAX_PATTERNS:
+            raise InvalidInput("match", f"at most {MAX_PATTERNS} patterns in all subscriptions of a client")
 
     # Checks that the channel dialect has too
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from routemaster.web.subscriptions import MAX_PATTERNS, MAX_SUBSCRIPTIONS
 from tests.bus import Bus
 from tests.conftest import MakeClient
 from tests.receiver import Inbox, Receiver
@@ -44,6 +45,29 @@ def test_each_has_its_own_list_callback_and_copies(
     assert known[None]["subscriber"] == subscriber.id
     assert known["reports"]["subscriber"] == f"{subscriber.id}.reports"
     assert known["reports"]["topics"] == sorted([first, second])
+
+
+def test_a_client_has_a_bounded_number_of_them(bus: Bus, subscriber: Caller, client: MakeClient, topic: str):
+    """With 2,000 of 64 lanes, deleting the client held the store up for half a second."""
+    for n in range(MAX_SUBSCRIPTIONS):
+        subscriber.subscribe(NOWHERE, topic, name=f"n{n}")
+    wanted = {"topics": [topic], "callback": NOWHERE, "uuid": "u"}
+    for name in ("another", None):
+        refused = subscriber.post("/subscription", {**wanted, "name": name})
+        assert is_problem(refused, 400, field="name")
+    subscriber.subscribe(NOWHERE, topic, name="n0", max=7)
+    client().subscribe(NOWHERE, topic, name="another")
+    assert subscriber.delete("/subscriber?name=n0").status == 204
+    subscriber.subscribe(NOWHERE, topic, name="another")
+
+
+def test_all_of_a_client_have_a_bounded_number_of_patterns(bus: Bus, subscriber: Caller):
+    for n in range(MAX_PATTERNS // 50):
+        subscriber.subscribe(NOWHERE, name=f"n{n}", match=["nothing$"] * 50)
+    wanted = {"callback": NOWHERE, "uuid": "u", "name": "another", "match": "nothing$"}
+    assert is_problem(subscriber.post("/subscription", wanted), 400, field="match")
+    subscriber.subscribe(NOWHERE, name="n0", match=["nothing$"] * 49)
+    assert subscriber.post("/subscription", wanted).status == 204
 
 
 @pytest.mark.parametrize("name", ["", "Reports", "x" * 33, "a.b", "a b", "a/b", 5, True])
