@@ -130,7 +130,8 @@ async def _serve(settings: Settings, sockets: list[socket.socket] | None) -> int
 
 
 async def _check(link: Link, settings: Settings, clients: Clients, access: Access) -> None:
-    """Requests are answered 503 until the store is there and fit; one that is unfit ends the process."""
+    """Requests are answered 503 until the store is there and fit; one that is unfit ends the process. One
+    that is full is fit for what frees memory: then it is only the tokens that wait."""
     await wait_for(link, settings.redis_prefix, settings.redis_replicas)
     while True:
         try:
@@ -138,5 +139,7 @@ async def _check(link: Link, settings: Settings, clients: Clients, access: Acces
             break
         except (StoreAway, StoreFull) as error:
             log.warning("the tokens of ROUTEMASTER_CLIENTS wait for the store", reason=str(error))
+            if isinstance(error, StoreFull):
+                access.open()
             await asyncio.sleep(SEED_AGAIN_S)
     access.open()

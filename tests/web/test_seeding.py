@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.bus import Bus, Store, running_bus
+from tests.bus import Bus, Store, running_bus, running_store
+from tests.until import until
 from tests.web.problem import is_problem
 
 SHOP, DEPOT = "shop--0123456789", "depot--9876543210"
@@ -72,6 +73,24 @@ def test_one_without_a_name_is_a_secret_from_end_to_end(store: Store):
         assert bus.caller("0123456789abcdef").get("/topics").status == 200
         kept = [bus.redis.dump(key) or b"" for key in bus.redis.keys(bus.key("*"))]
         assert not any(b"0123456789abcdef" in dump for dump in kept)
+
+
+def test_while_the_store_is_full_they_wait_and_nobody_else_does():
+    """What frees memory has to work, also after a restart."""
+    with running_store() as store, running_bus(store, workers=0, clients=SHOP) as bus:
+        assert bus.caller(SHOP).get("/topics").status == 200
+        store.redis.config_set("maxmemory", 1_000_000)
+        (web,) = bus.webs
+        web.restart()
+        bus.until_serves()
+        assert bus.caller(SHOP).get("/topics").status == 200
+        assert bus.caller(bus.root_key).delete(f"/api_tokens/{SHOP}").status == 204
+        bus.add_web(clients=DEPOT)
+        bus.start()
+        with contextlib.closing(bus.caller(DEPOT, 1)) as depot:
+            assert depot.get("/topics").status == 401
+            store.redis.config_set("maxmemory", 0)
+            until(lambda: depot.get("/topics").status == 200, "its token to be known")
 
 
 def test_they_are_not_in_the_log_or_the_store(seeded: Bus):
