@@ -302,8 +302,9 @@ class Protocol(HttpToolsProtocol):
                 raise ValueError("CONNECT is for proxies")
             return
         self._upgrade_method = b""
-        if self.takes_posts and self.url.startswith(POSTS) and parser.get_method() == b"POST":
-            self._begin_post(parser.get_http_version() != "1.0" and parser.should_keep_alive())
+        path = _decoded(self.url) if b"%" in self.url else self.url
+        if self.takes_posts and path.startswith(POSTS) and parser.get_method() == b"POST":
+            self._begin_post(path, parser.get_http_version() != "1.0" and parser.should_keep_alive())
             return
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
@@ -312,10 +313,9 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
         self.cycle.transport = _Outlet(self)  # pyright: ignore[reportAttributeAccessIssue]
 
-    def _begin_post(self, keep_alive: bool) -> None:
-        is_channel = self.url.startswith(POSTS[1])
-        path = self.url[len(POSTS[is_channel]) :].split(b"?", 1)[0]
-        topic = (unquote_to_bytes(path) if b"%" in path else path).decode("latin-1")
+    def _begin_post(self, path: bytes, keep_alive: bool) -> None:
+        is_channel = path.startswith(POSTS[1])
+        topic = path[len(POSTS[is_channel]) :].split(b"?", 1)[0].decode("latin-1")
         before = self.cycle
         post = Post(self, topic, self.headers, keep_alive, is_channel)
         self.cycle = post  # pyright: ignore[reportAttributeAccessIssue]
@@ -411,6 +411,12 @@ class Protocol(HttpToolsProtocol):
             cycle.take_turn()
         else:
             super()._start_asgi_task(cycle, app)
+
+
+def _decoded(url: bytes) -> bytes:
+    """A path as the calls see theirs; it may say any of its characters in percents."""
+    path, question, query = url.partition(b"?")
+    return unquote_to_bytes(path).replace(b"?", b"%3F") + question + query
 
 
 def response(problem: Problem, *, is_empty: bool = False) -> bytes:

@@ -348,3 +348,14 @@ def test_headers_that_come_too_slowly_are_given_up(bus: Bus):
     with line_to(bus.address()) as line:
         line.send(b"GET /health HTTP/1.1\r\nhost:")
         assert line.is_closed()
+
+
+def test_any_character_of_a_path_may_be_in_percents(bus: Bus, publisher: Caller, topic: str):
+    name = "".join(f"%{ord(letter):02x}" for letter in topic)
+    body = {"type": "create", "url": "https://example.com/1"}
+    for path in (f"/%74opics/{topic}", f"/topics/{name}", f"/topics%2F{topic}?a=%3F"):
+        assert publisher.post(path, body).status == 200
+    words = {"event": "created", "url": "https://example.com/1"}
+    assert publisher.post(f"/%63hannel/{topic}", words).status == 204
+    assert is_problem(publisher.post(f"/topics/{topic}%3Fx", body), 400, field="topic")
+    assert bus.owner_and_events(topic) == (publisher.id, 4)
