@@ -162,6 +162,13 @@ def test_a_client_sees_what_it_published_and_what_it_may_read(bus: Bus, client: 
     assert bus.caller(None).get(f"/events/{uid}").status == 401
 
 
+def test_what_a_monitor_may_read_bounds_what_it_sees(bus: Bus, client: MakeClient, topic: str):
+    publisher, monitor = client(), client("grafana", "monitor")
+    assert bus.root.call("PATCH", f"/api_tokens/{monitor.id}", {"grants": {"read": ["us:*"]}}).status == 204
+    assert is_problem(monitor.get(f"/events/{publisher.publish(topic, environment='eu')}"), 404)
+    assert monitor.get(f"/events/{publisher.publish(topic, environment='us')}").status == 200
+
+
 # What became of it
 
 
