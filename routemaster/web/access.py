@@ -126,7 +126,8 @@ class Access:
             raise self.unauthorized(is_stale=True)
         if not spends:
             return who
-        if not await self._clients.spend_nonce(response.nonce, response.number, digest.LIFE_MS):
+        good_for_ms = digest.LIFE_MS + digest.AHEAD_MS
+        if not await self._clients.spend_nonce(response.nonce, response.number, good_for_ms):
             raise self.unauthorized(is_stale=True)
         who = self._proven(response, method)  # the snapshot may be another one by now
         if who is None:

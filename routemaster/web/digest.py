@@ -16,6 +16,7 @@ from routemaster.credential import ALGORITHMS, REALM, Token, hashed, is_same
 from routemaster.web.target import origin_form
 
 LIFE_MS = 300_000
+AHEAD_MS = 60_000  # by how much another process's clock may be ahead of ours
 MOST_COUNTS = 16_384  # requests that one nonce serves
 _HEAD = struct.Struct(">Q8s")
 _MAC_BYTES = 16
@@ -42,7 +43,7 @@ class Nonces:
         head = raw[: _HEAD.size]
         made_ms: int = _HEAD.unpack(head)[0]
         return (
-            hmac.compare_digest(self._mac(head), raw[_HEAD.size :]) and -60_000 < now_ms - made_ms < LIFE_MS
+            hmac.compare_digest(self._mac(head), raw[_HEAD.size :]) and -AHEAD_MS < now_ms - made_ms < LIFE_MS
         )
 
     def challenges(self, now_ms: int, *, is_stale: bool) -> list[bytes]:

@@ -7,6 +7,7 @@ import urllib.request
 import aiohttp
 import pytest
 
+from routemaster.web import digest
 from tests.bus import Bus, Store, running_bus
 from tests.conftest import MakeBus, MakeClient
 from tests.digest import Login, challenge
@@ -73,6 +74,13 @@ def test_a_query_is_part_of_what_is_signed(bus: Bus, subscriber: Caller, topic: 
     path = "/subscriber?name=none"
     assert anybody.delete(path, authorization=known.header("DELETE", path)).status == 404
     assert is_problem(anybody.delete(path, authorization=known.header("DELETE", "/subscriber")), 401)
+
+
+def test_what_was_used_is_known_for_as_long_as_any_clock_takes_the_nonce(bus: Bus, subscriber: Caller):
+    known = login(bus, subscriber)
+    assert bus.caller(None).get("/topics", authorization=known.header("GET", "/topics")).status == 200
+    left_ms = bus.redis.pttl(bus.key(f"nonce:{known.nonce}"))
+    assert left_ms > digest.LIFE_MS + digest.AHEAD_MS - 10_000
 
 
 def test_an_empty_query_may_be_signed(bus: Bus, subscriber: Caller):
