@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Say what a client may publish and read. What changes nothing keeps the epoch.
 -- KEYS  1 namespace
 -- ARGV  1 new epoch, 2 client, 3 grants (JSON), or '' for all

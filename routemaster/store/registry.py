@@ -3,12 +3,14 @@
 from typing import Any, NamedTuple
 
 import msgspec
+import structlog
 
 from routemaster.store.clients import Client, ClientRecord
 from routemaster.store.link import Link
 from routemaster.store.script import Script
 from routemaster.uid import Maker, encode
 
+log = structlog.get_logger("store")
 _SNAPSHOT = Script("snapshot")
 _SUBSCRIBE = Script("subscribe")
 _UNSUBSCRIBE = Script("unsubscribe")
@@ -164,7 +166,12 @@ class Registry:
 def _client(client: str, record: bytes) -> Client | None:
     if not record:
         return None
-    return msgspec.json.decode(record, type=ClientRecord).client(client)
+    try:
+        return msgspec.json.decode(record, type=ClientRecord).client(client)
+    except msgspec.DecodeError as error:
+        # One damaged record must not keep everybody else out.
+        log.error("a client's record cannot be read; nobody gets in as it", client=client, reason=str(error))
+        return None
 
 
 def _subscription(subscriber: str, record: Any) -> Subscription | None:

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Give a client a new token; those it has end after a grace, or at once.
 -- KEYS  1 namespace
 -- ARGV  1 new epoch, 2 client, 3 the new token (JSON), 4 its digest, 5 ms of grace

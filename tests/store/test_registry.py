@@ -208,6 +208,14 @@ async def test_what_was_sent_is_counted_per_subscriber(room: Room):
 # Snapshots
 
 
+async def test_one_damaged_record_keeps_nobody_else_out(room: Room):
+    await room.clients.add("shop--1", record("digest"))
+    room.redis.hset(room.key("clients"), "taxi--2", '{"name": "taxi"}')
+    clients = (await read_all(room)).clients
+    assert clients["shop--1"] == Client("shop--1", "shop", "client", (token("digest"),))
+    assert clients["taxi--2"] is None
+
+
 async def test_the_first_look_gives_the_bus_its_epoch(room: Room):
     assert await room.registry.epoch() is None
     changes = await room.registry.read(b"")
