@@ -60,7 +60,7 @@ def test_it_says_with_its_exit_that_something_was_left(original: Original, comma
 def test_a_url_that_is_none_is_refused_without_showing_it(command: Command, given: str):
     refused = command("--from", given)
     assert refused.code == 2
-    assert "--from=" in refused.err and ": expected " in refused.err and "secret" not in refused.err
+    assert "--from" in refused.err and ": expected " in refused.err and "secret" not in refused.err
 
 
 def test_a_password_may_come_from_the_environment(
