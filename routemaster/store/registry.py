@@ -47,6 +47,7 @@ class Wanted(NamedTuple):
     secret: str  # '' to keep it, '-' for none
     grace_ms: int  # how long the secret before it goes on
     topics: set[str]
+    token: str = ""  # digest of the one that it is asked with
 
 
 class Changes(NamedTuple):
@@ -125,6 +126,7 @@ class Registry:
                 wanted.secret,
                 wanted.grace_ms,
                 "add" if adds else "replace",
+                wanted.token,
                 *sorted(wanted.topics),
             )
         return outcome.decode()

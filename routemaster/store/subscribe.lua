@@ -11,7 +11,7 @@
 --       4 incarnation if it is new, 5 parallelism,
 --       6 fields (msgpack [name, value, …] without those above; '' takes one away),
 --       7 signing secret ('' to keep it, '-' for none), 8 ms that the one before it goes on,
---       9 'replace' or 'add', then the topics
+--       9 'replace' or 'add', 10 digest of the token that it is asked with ('' for none), then the topics
 -- Returns 'changed', 'same', 'gone' (the client), 'taken' (the id is another client's), 'unknown' (a
 -- topic) or 'split' (there is more of it: call again).  Cost: O(topics + lanes), and where max is lower
 -- O(bytes of what is current).
@@ -21,7 +21,7 @@
 local MOST_SPLIT = 1000 -- new batches a call: about 10 ms
 local epoch, id, client, incarnation, parallelism = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local fields, secret, grace, adds = cmsgpack.unpack(ARGV[6]), ARGV[7], tonumber(ARGV[8]), ARGV[9] == 'add'
-local FIRST_TOPIC = 10
+local token, FIRST_TOPIC = ARGV[10], 11
 local key = ns .. 'subscriber:' .. id
 local dirty = false
 
@@ -89,7 +89,9 @@ local function change_set(old_set, old_parallelism)
   dirty = true
 end
 
-if redis.call('HEXISTS', ns .. 'clients', client) == 0 then return 'gone' end
+-- The token too: its callback was looked up since who asks was.
+if redis.call('HEXISTS', ns .. 'clients', client) == 0
+  or (token ~= '' and redis.call('HEXISTS', ns .. 'tokens', token) == 0) then return 'gone' end
 local known = redis.call('HMGET', key, 'incarnation', 'set', 'parallelism', 'client')
 if known[4] and known[4] ~= client then return 'taken' end
 if adds then

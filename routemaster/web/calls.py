@@ -25,6 +25,7 @@ class Call:
     """One request, as its handler sees it."""
 
     client: Client
+    token: str  # digest of the one that it came with
     names: dict[str, str]  # what stands at the path's parameters
     query: dict[str, str]
     read: Callable[[], Awaitable[bytes]]

@@ -58,6 +58,6 @@ class Channels:
         }
         client = call.client.id
         outcome = await self._registry.subscribe(
-            Wanted(client, client, 1, fields, "", 0, set(wanted.channels)), adds=True
+            Wanted(client, client, 1, fields, "", 0, set(wanted.channels), call.token), adds=True
         )
         return answer_to(outcome)

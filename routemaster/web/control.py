@@ -11,7 +11,7 @@ import msgspec
 
 from routemaster.settings import Settings
 from routemaster.store.clients import Client
-from routemaster.web.access import Access
+from routemaster.web.access import Access, Who
 from routemaster.web.asgi import HungUp, Receive, Scope, Send, answer, answer_problem, read_body
 from routemaster.web.calls import Answer, Call, Operation
 from routemaster.web.problem import Problem, problem_of
@@ -70,25 +70,25 @@ class Control:
             await self._caller(row, scope, spends=False)
         limit, patience = self._settings.max_body_bytes, self._settings.request_timeout_ms
         body = await read_body(receive, headers, limit, patience)
-        client = await self._caller(row, scope) if row.roles else NOBODY
+        client, token = await self._caller(row, scope) if row.roles else (NOBODY, "")
 
         async def read() -> bytes:
             return body
 
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         assert row.act is not None  # noqa: S101 (`_find` sees to it)
-        return await row.act(Call(client, names, query, read))
+        return await row.act(Call(client, token, names, query, read))
 
-    async def _caller(self, row: Operation, scope: Scope, *, spends: bool = True) -> Client:
-        client = await self._client(scope, spends=spends)
+    async def _caller(self, row: Operation, scope: Scope, *, spends: bool = True) -> Who:
+        client, token = await self._client(scope, spends=spends)
         if client.role not in row.roles:
             raise Problem(403, f"the role {client.role} may not do this")
-        return client
+        return client, token
 
-    async def _client(self, scope: Scope, *, spends: bool = True) -> Client:
+    async def _client(self, scope: Scope, *, spends: bool = True) -> Who:
         headers = dict(scope["headers"])
         who = self._access.identify(headers, scope["method"], _target(scope), scope["client"], spends=spends)
-        return (await who)[0]
+        return await who
 
     def _check_tls(self, scope: Scope) -> None:
         if self._https is None or scope["path"].startswith("/health"):

@@ -146,6 +146,7 @@ class Subscriptions:
                 {None: "", "": "-"}.get(wanted.signing_secret, wanted.signing_secret or ""),
                 self._settings.signing_grace_s * 1000,
                 set(wanted.topics or []),
+                call.token,
             )
         )
         answer = answer_to(outcome)

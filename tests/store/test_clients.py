@@ -5,6 +5,7 @@ import pytest
 
 from routemaster.credential import Token, token_of
 from routemaster.store.clients import Client, Grants
+from routemaster.store.registry import Wanted
 from tests.store.room import HOUR_MS, Room
 from tests.store.test_registry import read_all, record, token
 
@@ -141,3 +142,14 @@ async def test_a_count_is_spent_once(room: Room):
 async def test_all_sign_nonces_with_the_same_key(room: Room):
     assert len(await room.clients.nonce_key()) == 32
     assert await room.clients.nonce_key() == await room.clients.nonce_key()
+
+
+async def test_a_token_that_was_revoked_meanwhile_subscribes_to_nothing(room: Room):
+    """Who asks was looked up before its callback was."""
+    await room.clients.add("shop--1", record("old"))
+    await room.clients.rotate("shop--1", token("new"), 0)
+    wanted = Wanted("shop--1", "shop--1", 1, {"callback": "https://example.com/"}, "", 0, {"orders"}, "old")
+    before = room.dump()
+    assert await room.registry.subscribe(wanted) == "gone"
+    assert room.dump() == before
+    assert await room.registry.subscribe(wanted._replace(token="new")) == "changed"

@@ -150,7 +150,7 @@ async def test_very_much_is_split_a_part_at_a_time(room: Room):
     epoch, fields = room.epoch(), msgspec.msgpack.encode(["max_events", 1])
     for done in (1000, 2000):
         answer = await room.link.run(
-            SUBSCRIBE, room.ns, room.uids(), "billing", "billing", "", 1, fields, "", 0, "replace"
+            SUBSCRIBE, room.ns, room.uids(), "billing", "billing", "", 1, fields, "", 0, "replace", ""
         )
         assert answer == b"split"
         assert [batch.events for batch in room.ready(lane)] == [1] * done
